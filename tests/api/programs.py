@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import qdtrace as qd
+from tests import fresh
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,14 +37,10 @@ def arange(*shape: int) -> np.ndarray:
 def in_process(script: str, **env: str) -> str:
     """Runs a script in a fresh Python and returns what it prints. Flags of XLA are added to those of this process."""
     flags = " ".join([os.environ.get("XLA_FLAGS", ""), env.pop("XLA_FLAGS", "")]).strip()
-    done = subprocess.run(
+    done = fresh.run(
         [sys.executable, "-W", "error", "-c", textwrap.dedent(script)],
         cwd=ROOT,
         env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, **env},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ import pytest
 from jax import lax
 
 import qdtrace as qd
+from tests import fresh
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -582,10 +582,7 @@ def test_a_new_process_with_a_warm_cache(tmp_path: Path) -> None:
         """)
     )
     environment = {**os.environ, "QD_OFFLINE_CACHE_DIR": str(tmp_path / "cache")}
-    runs = [
-        subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=True).stdout
-        for _ in range(2)
-    ]
+    runs = [fresh.run([sys.executable, script], env=environment, check=True).stdout for _ in range(2)]
     assert runs[0] == runs[1]
     assert runs[0].splitlines() == [
         "[0.0, 1.0, 3.0]",

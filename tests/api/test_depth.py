@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 from jax import lax
 
 import qdtrace as qd
+from tests import fresh
 from tests.api.messages import good, text_of
 
 X = np.arange(8, dtype=np.float32)
@@ -121,7 +121,7 @@ def test_the_help_helps() -> None:
         "from tests.api.test_depth import TOO_DEEP, X, loops\n"
         "np.testing.assert_array_equal(qd.jit(loops, static_argnums=1)(X, TOO_DEEP), X + 1)\n"
     )
-    subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=dict(os.environ), check=True)
+    fresh.run([sys.executable, "-c", program], cwd=ROOT, env=dict(os.environ), check=True)
 
 
 def endless(x):

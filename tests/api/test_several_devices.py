@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+from tests import fresh
+
+if TYPE_CHECKING:
+    import subprocess
 
 ROOT = Path(__file__).parents[2]
 INDEX = "BoundsError: index 4 is out of bounds for axis 0 of `x` with shape (4,)"
@@ -29,7 +34,7 @@ def child() -> subprocess.CompletedProcess[str]:
     flags = "--xla_force_host_platform_device_count=4"
     env = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "tests.api.several_devices"]
-    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = fresh.run(command, env=env, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-3000:]
     return done
 

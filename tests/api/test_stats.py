@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 
 import qdtrace as qd
 from qdtrace import counters
+from tests import fresh
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,7 +45,7 @@ def _run(folder: Path, **more: str) -> list[dict]:
     environment |= {"QD_OFFLINE_CACHE_PASSES": "1", **more}
     script = folder / "program.py"
     script.write_text(PROGRAM)
-    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=False)
+    done = fresh.run([sys.executable, script], env=environment)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

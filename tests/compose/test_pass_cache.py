@@ -38,7 +38,9 @@ from qdtrace.passes.pipelines import optimise
 from qdtrace.sources import version_of
 from qdtrace.tools.info import prune_cache
 from qdtrace.trace import compat
+from tests import fresh
 from tests.autodiff.test_bodies import CASES
+from tests.selection import drawn
 
 ROOT = Path(__file__).parents[2]
 
@@ -489,30 +491,28 @@ def _program_text(**changed):
     return PROGRAM.format(**AS_IT_IS | changed)
 
 
-def _start(folder, *programs):
-    """Starts a process that runs programs in turn, each a text and whether 64 bits are enabled."""
+def _command(folder, programs):
+    """Returns the command and the environment of a process that runs programs in turn, each a text and whether 64 bits
+    are enabled."""
     environment = {**os.environ, "QD_OFFLINE_CACHE_DIR": str(folder / "cache"), "PYTHONPATH": str(ROOT)}
     environment |= {"QD_OFFLINE_CACHE_PASSES": "1"}
-    pipe = subprocess.PIPE
-    command = [sys.executable, "-c", EACH, json.dumps(programs)]
-    return subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)
+    return [sys.executable, "-c", EACH, json.dumps(programs)], environment
 
 
-def _end(process):
-    """Returns what each program of a process told."""
-    out, error = process.communicate()
-    assert process.returncode == 0, error
-    return json.loads(out)
+def _run(folder, *programs):
+    """Returns what each program told."""
+    command, environment = _command(folder, programs)
+    return json.loads(fresh.run(command, env=environment, check=True).stdout)
 
 
 def test_a_new_process_makes_no_graph_unless_the_program_changed(tmp_path):
-    ((good, values, pipelines, derivations, misses, _),) = _end(_start(tmp_path, (_program_text(), False)))
+    ((good, values, pipelines, derivations, misses, _),) = _run(tmp_path, (_program_text(), False))
     assert good
     assert pipelines == misses["passes: not there"] > 0
     assert misses["derivations: not there"] > derivations > 0
     changed = [(_program_text(**change), False) for change in CHANGES.values()]
     commented = "# a comment\n\n" + _program_text()
-    warm, *others = _end(_start(tmp_path, (commented, False), *changed, (_program_text(), True)))
+    warm, *others = _run(tmp_path, (commented, False), *changed, (_program_text(), True))
     assert warm == [True, values, 0, 0, {}, 0]
     for name, (good, other, pipelines, derivations, _, _) in zip([*CHANGES, "64 bits"], others, strict=True):
         assert good, name
@@ -523,19 +523,20 @@ def test_a_new_process_makes_no_graph_unless_the_program_changed(tmp_path):
 
 def test_a_rule_of_custom_vjp_is_asked_in_each_process(tmp_path):
     for pulls in (("3.5",), ("3.5", "4.5")):
-        for good, _, _, derivations, misses, _ in _end(
-            _start(tmp_path, *((_program_text(pull=pull), False) for pull in pulls))
-        ):
+        programs = [(_program_text(pull=pull), False) for pull in pulls]
+        for good, _, _, derivations, misses, _ in _run(tmp_path, *programs):
             assert (good, derivations) == (True, 1)
             assert misses["derivations: object of Python in the graph"] > 0
 
 
 def test_processes_that_write_at_once_agree(tmp_path):
     program = (_program_text(), False)
-    found = [told for process in [_start(tmp_path, program) for _ in range(4)] for told in _end(process)]
+    command, environment = _command(tmp_path, [program])
+    started = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(drawn(4))]
+    found = [told for process in started for told in json.loads(process.communicate()[0])]
     assert all(good for good, *_ in found)
     assert all(values == found[0][1] for _, values, *_ in found)
-    (warm,) = _end(_start(tmp_path, program))
+    (warm,) = _run(tmp_path, program)
     assert warm[2:] == [0, 0, {}, 0]
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import pickle
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ import qdtrace as qd
 from lowering.runtime import abi, saved
 from qdtrace import saved_calls
 from qdtrace.backend import backend
+from tests import fresh
 
 pytest.importorskip("flatbuffers")  # of jax.export
 pytestmark = pytest.mark.cpu
@@ -55,7 +55,7 @@ def run_child(name: str, *args: str, **environment: str) -> Any:
     here = Path(__file__).parent
     variables = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | environment
     command = [sys.executable, "-W", "error", str(here / name), *args]
-    done = subprocess.run(command, capture_output=True, text=True, env=variables, check=False)
+    done = fresh.run(command, env=variables)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

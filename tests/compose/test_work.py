@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ from lowering.runtime.handler import TaskShape, handler_text
 from lowering.runtime.keys import program_content, task_content
 from lowering.runtime.layout import plan_layout
 from qdtrace.analysis.machine import CPU
+from tests import fresh
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -221,7 +221,7 @@ def test_editing_one_loop_compiles_one_task(tmp_path: Path) -> None:
         script = tmp_path / f"{name}.py"
         script.write_text(_counting(body))
         environment = {**os.environ, "QD_OFFLINE_CACHE_DIR": str(tmp_path / "cache"), "QD_OFFLINE_CACHE": "1"}
-        done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=True)
+        done = fresh.run([sys.executable, script], env=environment, check=True)
         return list(map(int, done.stdout.split()))
 
     # six tasks, the slow path of sine and cosine, the handler and the launcher

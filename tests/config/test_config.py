@@ -5,7 +5,6 @@ from __future__ import annotations
 import doctest
 import os
 import re
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 import qdtrace as qd
 from qdtrace.config import KNOBS, Options, config, current, knob_table, options, options_from, options_from_environment
 from qdtrace.errors import TraceTypeError, TraceValueError
+from tests import fresh
 
 ROOT = Path(__file__).parents[2]
 NAMES = ", ".join(KNOBS)
@@ -184,7 +184,7 @@ def test_environment_refusals(name: str, value: str, wanted: str) -> None:
 def test_the_environment_is_read_at_import() -> None:
     code = "from qdtrace.config import current; print(current().opt_level, current().fast_math)"
     environment = {**os.environ, "QD_OPT_LEVEL": "0", "QD_FAST_MATH": "0", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    done = fresh.run([sys.executable, "-c", code], env=environment, check=True)
     assert done.stdout == "0 False\n"
 
 

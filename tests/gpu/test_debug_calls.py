@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +14,11 @@ import pytest
 
 import qdtrace as qd
 from qdtrace.trace import compat
+from tests import fresh
 from tests.gpu.faults import ORDER, X, read
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable
 
 DTYPES = ("bool", "int8", "uint8", "int16", "uint32", "int32", "float16", "bfloat16", "float32")
@@ -155,7 +156,7 @@ for k in devices:
 def in_process(script: str, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", script, *words]
     root, environment = Path(__file__).parents[2], {**os.environ, **environment}
-    return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    return fresh.run(command, cwd=root, env=environment)
 
 
 @pytest.mark.parametrize("last", ["caught", "not caught"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 import qdtrace as qd
+from tests import fresh
 from tests.gpu.fake import fake_backend
 
 SHARDS = """
@@ -42,7 +42,7 @@ def test_shards_print_each_their_own(tmp_path):
     file.write_text(SHARDS)
     env = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
     env["PYTHONPATH"] = str(Path(qd.__file__).parent.parent)
-    done = subprocess.run([sys.executable, str(file)], env=env, capture_output=True, text=True, check=False)
+    done = fresh.run([sys.executable, str(file)], env=env)
     assert done.returncode == 0, done.stderr[-2000:]
     lines = done.stdout.splitlines()
     at = lines.index("together")

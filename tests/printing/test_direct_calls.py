@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 
 import qdtrace as qd
 from qdtrace.compose import told_later
+from tests import fresh
 
 X = jnp.arange(4.0)
 LINES = [f"{k} {float(k)}" for k in range(4)]
@@ -315,7 +315,7 @@ def _printed(tmp_path, program, **env):
     file = tmp_path / "program.py"
     file.write_text(program)
     env = {**os.environ, "PYTHONPATH": str(Path(qd.__file__).parent.parent), **env}
-    done = subprocess.run([sys.executable, str(file)], env=env, capture_output=True, text=True, check=False)
+    done = fresh.run([sys.executable, str(file)], env=env)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout.splitlines()
 

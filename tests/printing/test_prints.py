@@ -6,7 +6,6 @@ import contextlib
 import io
 import os
 import re
-import subprocess
 import sys
 import threading
 import time
@@ -19,6 +18,7 @@ import pytest
 
 import qdtrace as qd
 from qdtrace.errors import QdWarning
+from tests import fresh
 
 MODES = pytest.mark.parametrize("debug", [False, True], ids=["native", "debug"])
 
@@ -489,6 +489,7 @@ def test_a_breakpoint_needs_the_interpreter():
 
 # -- other processes and devices ---------------------------------------------------------------------------------------
 
+
 def test_a_cached_artifact_of_another_process(tmp_path):
     program = """
 import sys, jax, jax.numpy as jnp, qdtrace as qd
@@ -507,9 +508,6 @@ print(stats().compiled)
     file.write_text(program)
     env = {**os.environ, "QD_OFFLINE_CACHE": "1", "QD_OFFLINE_CACHE_DIR": str(tmp_path / "cache")}
     env["PYTHONPATH"] = str(Path(qd.__file__).parent.parent)
-    found = [
-        subprocess.run([sys.executable, str(file), name], env=env, capture_output=True, text=True, check=True).stdout
-        for name in ("first", "second")
-    ]
+    found = [fresh.run([sys.executable, str(file), name], env=env, check=True).stdout for name in ("first", "second")]
     assert found[0].splitlines()[:2] == ["first 0.0", "first 1.0"]
     assert found[1].splitlines() == ["second 0.0", "second 1.0", "0"]

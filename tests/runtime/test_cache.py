@@ -23,6 +23,7 @@ from lowering.runtime import cache as cache_module
 from lowering.runtime.cache import Artifact, ArtifactCache, artifact_cache, decode, encode
 from qdtrace.config import current
 from qdtrace.tools.info import clear_cache, show_cache
+from tests import fresh
 
 ROOT = Path(__file__).parents[2]
 
@@ -379,7 +380,7 @@ def test_swapped_and_damaged_files_change_no_result(tmp_path):
     environment = {**os.environ, "QD_OFFLINE_CACHE_DIR": str(folder), "PYTHONPATH": str(ROOT)}
 
     def run():
-        subprocess.run([sys.executable, str(program)], env=environment, check=True)
+        fresh.run([sys.executable, str(program)], env=environment, check=True)
         return {p: p.read_bytes() for p in sorted(folder.iterdir())}
 
     good = run()

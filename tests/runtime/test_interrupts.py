@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from lowering.llvm.target import Target
 from lowering.simd.emit import emit_task
 from qdtrace.ir.parser import parse_program
 from qdtrace.ir.walk import walk_eqns
+from tests import fresh
 
 ROOT = Path(__file__).parents[2]
 INTERRUPTED = "KeyboardInterrupt"
@@ -27,7 +27,7 @@ def child() -> dict[str, list[object]]:
     """What the process of `interrupted` found."""
     env = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "tests.runtime.interrupted"]
-    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = fresh.run(command, env=env, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)
 
@@ -123,7 +123,7 @@ print(json.dumps([said, want == [float(gradient(b)[0, 0]), float(around(b)[0, 0]
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of address space")
 def test_memory_that_the_system_refuses_is_an_error_of_the_call() -> None:
     env = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", MEMORY], env=env, capture_output=True, text=True, check=False)
+    done = fresh.run([sys.executable, "-c", MEMORY], env=env)
     assert done.returncode == 0, done.stderr[-3000:]
     said, right = json.loads(done.stdout)
     assert right

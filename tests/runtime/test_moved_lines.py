@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import jax.numpy as jnp
 import pytest
 
 import qdtrace as qd
+from tests import fresh
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,7 +52,7 @@ def _run(folder: Path, above: str) -> dict:
     (folder / "program.py").write_text(above + PROGRAM)
     environment = {**os.environ, "QD_OFFLINE_CACHE_DIR": str(folder / "ours"), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(folder / "program.py"), str(folder / "xla")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = fresh.run(command, env=environment)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
