@@ -27,7 +27,7 @@ from qdtrace.ir.primitives import ATOMIC, LOAD
 from qdtrace.ir.printer import Printer
 from qdtrace.ir.program import Eqn, Literal, Program, Task, Var, is_global, literal
 from qdtrace.ir.rebuild import Rebuilder
-from qdtrace.ir.types import DType, RefType, ScalarType
+from qdtrace.ir.types import SCALARS, DType, RefType
 from qdtrace.ir.walk import task_refs
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def _lifted(task: Task, skeleton: _Skeleton, numbers: Sequence[int], memory: dic
         ref = Var(RefType(dtype, (len(positions),)), "literals")
         memory[ref] = np.asarray([values[p].value for p in positions], dtype.numpy)
         for k, position in enumerate(positions):
-            out = Var(ScalarType(dtype), "c")
+            out = Var(SCALARS[dtype], "c")
             loads.append(Eqn(LOAD, (ref, literal(k, DType.i32)), (out,), {}, (), task.loc))
             replacement[numbers[position]] = out
     lifter = _Lifter(skeleton, replacement)

@@ -17,7 +17,7 @@ from qdtrace.ir.builder import Builder, scalar_var
 from qdtrace.ir.memory import indices_of
 from qdtrace.ir.primitives import ATOMIC, BOUND, CELL, CHECK, IF, LOAD
 from qdtrace.ir.program import Block, Eqn, Literal, Var, is_global, literal
-from qdtrace.ir.types import DType, ScalarType
+from qdtrace.ir.types import SCALARS, DType, ScalarType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -164,7 +164,7 @@ class Sweep:
 
     def _structured(self, eqn: Eqn, env: Env, live: bool) -> None:
         keys, initial = self.carried(eqn, env)
-        outs = [*(Var(v.type, v.hint) for v in eqn.outvars), *(Var(ScalarType(a.dtype)) for a in initial)]
+        outs = [*(Var(v.type, v.hint) for v in eqn.outvars), *(Var(SCALARS[a.dtype]) for a in initial)]
         if eqn.primitive is IF:
             blocks = [self.block(b, env, live, (), keys) for b in eqn.blocks]
             invars = self.atoms(env, eqn.invars)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from qdtrace.ir.primitives import Primitive, primitive
 from qdtrace.ir.program import Atom, Block, Eqn, Var, literal
 from qdtrace.ir.type_rules import IrTypeError
-from qdtrace.ir.types import DType, RefType, ScalarType, Type
+from qdtrace.ir.types import SCALARS, DType, RefType, Type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
@@ -125,7 +125,7 @@ def result_types(
 
 def scalar_var(dtype: DType, hint: str = "") -> Var:
     """Returns a fresh scalar variable (a loop index or a carry)."""
-    return Var(ScalarType(dtype), hint)
+    return Var(SCALARS[dtype], hint)
 
 
 def ref_var(dtype: DType, shape: Sequence[int], hint: str = "") -> Var:

@@ -14,7 +14,7 @@ from qdtrace.ir.lexer import Line, ParseError, Token, fail, read_lines
 from qdtrace.ir.primitives import PRIMITIVES
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, literal
 from qdtrace.ir.syntax import DTYPES, RESERVED, literal_value
-from qdtrace.ir.types import DType, RefType, ScalarType, Space, Type
+from qdtrace.ir.types import SCALARS, DType, RefType, Space, Type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -108,7 +108,7 @@ class _Parser:
     def _type(self, line: Line) -> Type:
         word = line.expect_kind("word", "a type")
         if word.text in DTYPES:
-            return ScalarType(DTYPES[word.text])
+            return SCALARS[DTYPES[word.text]]
         if word.text not in ("ref", "cell"):
             raise fail(word, f"needs a dtype, `ref[...]` or `cell[...]`, got `{word.text}`")
         line.expect("[")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qdtrace.ir.types import BlockType, DType, RefType, ScalarType, Space, Type
+from qdtrace.ir.types import SCALARS, BlockType, DType, RefType, ScalarType, Space, Type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -77,9 +77,14 @@ def literal(value: Any, dtype: DType) -> Literal:
     return _interned(dtype, np.asarray(value).astype(dtype.numpy).tobytes())
 
 
+def number(value: np.generic, dtype: DType) -> Literal:
+    """Returns a number of NumPy, which has the dtype, as a constant; the same object for equal bits."""
+    return _interned(dtype, value.tobytes())
+
+
 @lru_cache(maxsize=1 << 14)
 def _interned(dtype: DType, bits: bytes) -> Literal:
-    return Literal(np.frombuffer(bits, dtype.numpy)[0], ScalarType(dtype))
+    return Literal(np.frombuffer(bits, dtype.numpy)[0], SCALARS[dtype])
 
 
 def same_items(made: Sequence[object], before: Sequence[object]) -> bool:

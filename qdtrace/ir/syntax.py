@@ -11,7 +11,7 @@ import numpy as np
 
 from qdtrace.ir.primitives import PRIMITIVES
 from qdtrace.ir.program import Literal
-from qdtrace.ir.types import DType, ScalarType
+from qdtrace.ir.types import SCALARS, DType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,19 +58,19 @@ def literal_value(number: str, dtype: DType) -> Literal:
                 value = make(0)
             if value == value:
                 raise ValueError(f"{number} is no NaN of {dtype.value}")
-            return Literal(value, ScalarType(dtype))
+            return Literal(value, SCALARS[dtype])
         with np.errstate(over="ignore"):
             value = np.array(float(number)).astype(dtype.numpy)[()]
         if np.isinf(value) and "inf" not in number:
             raise ValueError(f"{number} is out of range for {dtype.value}")
-        return Literal(value, ScalarType(dtype))
+        return Literal(value, SCALARS[dtype])
     if dtype is DType.bool:
         raise ValueError("a bool is written true or false")
     integer = int(number)
     info = np.iinfo(make)
     if not info.min <= integer <= info.max:
         raise ValueError(f"{number} is out of range for {dtype.value}")
-    return Literal(make(integer), ScalarType(dtype))
+    return Literal(make(integer), SCALARS[dtype])
 
 
 def word_text(word: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from qdtrace.ir.types import BOOL, BlockType, DType, RefType, ScalarType, Space, Type
+from qdtrace.ir.types import BOOL, SCALARS, BlockType, DType, RefType, ScalarType, Space, Type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,16 +45,19 @@ def _scalars(types: Types, count: int) -> list[DType]:
 
 def elementwise(arity: int, accepts: Callable[[DType], bool], what: str, result: DType | None = None) -> TypeRule:
     """Returns the rule of `arity` scalars of one accepted dtype; the result has it too, or the dtype `result`."""
-    results = {id(d): (ScalarType(result or d),) for d in DType if accepts(d)}
+    results = {id(SCALARS[d]): (SCALARS[result or d],) for d in DType if accepts(d)}
 
     def rule(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
-        if types and types[0].__class__ is ScalarType and types.count(types[0]) == len(types) == arity:
-            found = results.get(id(types[0].dtype))
+        if len(types) == arity and types[-1] is types[0] and arity < 3:  # most: types of one dtype are one object
+            found = results.get(id(types[0]))
             if found is not None:
                 return found
         dtypes = _scalars(types, arity)
         _require(len(set(dtypes)) == 1, f"needs operands of one dtype, got {', '.join(d.value for d in dtypes)}")
-        raise IrTypeError(f"needs {what} operands, got {dtypes[0].value}")
+        found = results.get(id(SCALARS[dtypes[0]]))
+        if found is None:
+            raise IrTypeError(f"needs {what} operands, got {dtypes[0].value}")
+        return found
 
     return rule
 
@@ -70,7 +73,7 @@ def select(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
 def convert(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
     """Types `convert`: any scalar; the dtype of the result is a parameter."""
     _scalars(types, 1)
-    return (ScalarType(params["dtype"]),)
+    return (SCALARS[params["dtype"]],)
 
 
 def bitcast(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
@@ -78,7 +81,7 @@ def bitcast(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
     (source,) = _scalars(types, 1)
     target = params["dtype"]
     _require(source.bits == target.bits, f"needs equal widths, got {source.value} to {target.value}")
-    return (ScalarType(target),)
+    return (SCALARS[target],)
 
 
 def _memory(types: Types, first_index: int) -> RefType:
@@ -95,13 +98,13 @@ def _memory(types: Types, first_index: int) -> RefType:
 
 def load(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
     """Types `load`: a reference and an index for each of its axes."""
-    return (ScalarType(_memory(types, 1).dtype),)
+    return (SCALARS[_memory(types, 1).dtype],)
 
 
 def store(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
     """Types `store`: a reference, a value and an index for each axis."""
     ref = _memory(types, 2)
-    _require(types[1] == ScalarType(ref.dtype), f"needs a {ref.dtype.value} value for {ref}, got {types[1]}")
+    _require(types[1] == SCALARS[ref.dtype], f"needs a {ref.dtype.value} value for {ref}, got {types[1]}")
     return ()
 
 
@@ -120,10 +123,10 @@ def atomic(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
     values = 2 if op == "cas" else 1
     ref = _memory(types, 1 + values)
     for t in types[1 : 1 + values]:
-        _require(t == ScalarType(ref.dtype), f"needs a {ref.dtype.value} value for {ref}, got {t}")
+        _require(t == SCALARS[ref.dtype], f"needs a {ref.dtype.value} value for {ref}, got {t}")
     if op in ("and", "or", "xor"):
         _require(not ref.dtype.is_float, f"atomic {op} needs integers, got {ref.dtype.value}")
-    return (ScalarType(ref.dtype),)
+    return (SCALARS[ref.dtype],)
 
 
 def cell(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:

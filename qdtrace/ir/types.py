@@ -166,5 +166,7 @@ class BlockType:
     results: tuple[Type, ...]
 
 
-BOOL = ScalarType(DType.bool)
-I32 = ScalarType(DType.i32)
+SCALARS = {d: ScalarType(d) for d in DType}
+"""The scalar type of each dtype: types that are one object compare sooner."""
+BOOL = SCALARS[DType.bool]
+I32 = SCALARS[DType.i32]

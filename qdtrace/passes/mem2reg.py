@@ -30,7 +30,7 @@ from qdtrace.ir.dataflow import Flow
 from qdtrace.ir.memory import indices_of, reference
 from qdtrace.ir.primitives import ACCUM, ATOMIC, CELL, IF, LOAD, STORE, WHILE
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, is_local, literal, ref_type
-from qdtrace.ir.types import ScalarType
+from qdtrace.ir.types import SCALARS
 from qdtrace.ir.walk import walk_eqns
 from qdtrace.passes.base import TaskPass
 
@@ -140,7 +140,7 @@ class _Promoter(Flow["_Slot", "Atom"]):
 
     def _fresh(self, slot: _Slot) -> Var:
         cell, position = slot
-        return Var(ScalarType(cell.dtype), f"{cell.hint}{position}" if ref_type(cell).shape else cell.hint)
+        return Var(SCALARS[cell.dtype], f"{cell.hint}{position}" if ref_type(cell).shape else cell.hint)
 
     def visit(self, eqn: Eqn) -> None:
         """Appends an equation, unless it accesses a slot: then it reads or sets the slot's value."""

@@ -43,7 +43,7 @@ from qdtrace.ir.memory import touched, written
 from qdtrace.ir.primitives import ACCUM, IF, LOAD, STORE
 from qdtrace.ir.program import Atom, Eqn, Program, Task, Var
 from qdtrace.ir.rebuild import Rebuilder
-from qdtrace.ir.types import ScalarType
+from qdtrace.ir.types import SCALARS
 from qdtrace.ir.walk import walk_inside
 from qdtrace.passes.base import TaskPass
 
@@ -162,11 +162,11 @@ class _Forwarder(Flow[Var, "_Facts"]):
         if prim is STORE and known is not None and known == value:
             return  # store_same
         if prim is ACCUM and known is None and location.key in self._repeated():
-            old = Var(ScalarType(location.ref.dtype), location.ref.hint)
+            old = Var(SCALARS[location.ref.dtype], location.ref.hint)
             self.append(Eqn(LOAD, (location.ref, *location.indices), (old,), {}, (), eqn.loc))
             known = old
         if prim is ACCUM and known is not None:  # accum_to_store
-            var = Var(ScalarType(location.ref.dtype), location.ref.hint)
+            var = Var(SCALARS[location.ref.dtype], location.ref.hint)
             operation = combining(str(eqn.params["op"]), var.dtype)
             combined = Eqn(operation, (self._value(known), value), (var,), {}, (), eqn.loc)
             self.memory.forms.visit(combined)
@@ -195,7 +195,7 @@ class _Forwarder(Flow[Var, "_Facts"]):
             return value
         if value.made is None:
             atoms = [self._value(side) for side in value.sides]
-            value.made = Var(ScalarType(value.ref.dtype), value.ref.hint)
+            value.made = Var(SCALARS[value.ref.dtype], value.ref.hint)
             value.carries.append(Carry(value.made, tuple(atoms)))
         return value.made
 

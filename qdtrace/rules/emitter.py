@@ -123,10 +123,14 @@ class Emitter(Builder):
 
     def key(self, prim: Primitive, operands: tuple[Atom, ...], params: Mapping[str, object]) -> tuple[Any, ...]:
         """Returns the key that equal operations have."""
-        keys = [id(a) if a.__class__ is Var else self._literal_key(a) for a in operands]  # type: ignore[arg-type]
-        if prim.commutative and keys[0] > keys[1]:
-            keys.reverse()
-        return (prim.name, *keys, *params.items()) if params else (prim.name, *keys)
+        if len(operands) == 2:  # most operations; this function runs once for each
+            a, b = operands
+            first = id(a) if a.__class__ is Var else self._literal_key(a)  # type: ignore[arg-type]
+            last = id(b) if b.__class__ is Var else self._literal_key(b)  # type: ignore[arg-type]
+            keys = (prim.name, last, first) if prim.commutative and first > last else (prim.name, first, last)
+        else:
+            keys = (prim.name, *[id(a) if a.__class__ is Var else self._literal_key(a) for a in operands])  # type: ignore[arg-type]
+        return (*keys, *params.items()) if params else keys
 
     def _literal_key(self, atom: Literal) -> int:
         found = self._literals.get(id(atom))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from qdtrace.ir.primitives import primitive
+from qdtrace.ir.primitives import NEG, primitive
 from qdtrace.ir.program import Literal
 from qdtrace.rules.match import bounds_of, integer, nested_constants, power_of_two, same, wrapped
 from qdtrace.rules.table import RuleTable
@@ -84,10 +84,11 @@ def sub_constants(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | 
 def add_neg(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x + (-y) -> x - y, (-x) + y -> y - x (floats too)"""
     x, y = ops
-    if (inner := w.defined_by(y, "neg")) is not None:
-        return w.op("sub", x, inner[0])
-    if (inner := w.defined_by(x, "neg")) is not None:
-        return w.op("sub", y, inner[0])
+    of_y, of_x = w.definition(y), w.definition(x)
+    if of_y is not None and of_y.primitive is NEG:
+        return w.op("sub", x, of_y.invars[0])
+    if of_x is not None and of_x.primitive is NEG:
+        return w.op("sub", y, of_x.invars[0])
     return None
 
 

@@ -154,6 +154,8 @@ class Importer(MemoryOps):
                 loc=self.here(),
                 help="keep it in a qd.local() made before the loop, or in a buffer",
             ) from None
+        if type(value) is np.ndarray and not value.ndim:  # most values
+            return value
         if (joined := _logical(value, atom.aval)) is not value:
             env[atom] = joined
         return joined

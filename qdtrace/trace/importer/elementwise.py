@@ -8,6 +8,7 @@ import numpy as np
 
 from qdtrace.errors import UnsupportedError
 from qdtrace.ir.combining import ON_BOOL
+from qdtrace.ir.primitives import PRIMITIVES
 from qdtrace.ir.types import DType
 from qdtrace.trace.importer import complexes
 from qdtrace.trace.importer.elements import per_element
@@ -26,6 +27,8 @@ _WITH_ACCURACY = frozenset(
     ("cbrt", "cos", "erfc", "exp", "exp2", "expm1", "log", "log1p", "log2", "logistic", "rsqrt", "sin", "sqrt", "tan",
      "tanh")
 )  # fmt: skip
+_PLAIN: dict[str, Any] = {}
+"""No parameters."""
 _OTHER_NAME = {"add_any": "add"}
 ACCURACY = "it is a wish that XLA's code for the CPU leaves aside"
 
@@ -42,11 +45,11 @@ def _direct(name: str) -> Callable[..., Value]:
         kind = getattr(eqn.invars[0].aval.dtype, "kind", "")
         if kind == "c":
             return complexes.per_pair(imp, name, aval, values)
-        op, graph = imp.op, on_bool if kind == "b" else name
+        graph = on_bool if kind == "b" else name
         if not aval.shape and type(values[0]) is np.ndarray and type(values[-1]) is np.ndarray:
             # most equations of most programs
-            return rank0(op(graph, *[v.item() for v in values]))
-        fn = lambda *elements: op(graph, *elements)  # noqa: E731 - chosen by name
+            return rank0(imp.scalar(PRIMITIVES[graph], tuple([v.item() for v in values]), _PLAIN, None))
+        fn = lambda *elements: imp.op(graph, *elements)  # noqa: E731 - chosen by name
         return per_element(imp, fn, aval.shape, imp.dtype_of(aval), values)
 
     return run

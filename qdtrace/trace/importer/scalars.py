@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from qdtrace.ir.builder import BlockBuilder
 from qdtrace.ir.primitives import LOAD
-from qdtrace.ir.program import Atom, Literal, literal
-from qdtrace.ir.types import DType, ScalarType
+from qdtrace.ir.program import Atom, Literal, literal, number
+from qdtrace.ir.types import DType
 from qdtrace.rules.emitter import Emitter
 from qdtrace.rules.families import AT_ONCE
 from qdtrace.rules.folding import fold_exact
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from qdtrace.ir.primitives import Primitive
     from qdtrace.ir.program import Block, Var
 
-__all__ = ["FALSE", "TRUE", "TYPES", "ScalarOps", "constant", "integer"]
-
-TYPES = {d: ScalarType(d) for d in DType}
+__all__ = ["FALSE", "TRUE", "ScalarOps", "constant", "integer"]
 
 
 @lru_cache(maxsize=1 << 12)
@@ -36,7 +34,7 @@ def integer(value: int, dtype: DType = DType.i32) -> Literal:
 
 def constant(value: Any) -> Literal:
     """Returns a constant; the same object for equal bits."""
-    return literal(value, DType.of(value.dtype))
+    return number(value, DType.of(value.dtype))
 
 
 class ScalarOps(Emitter):
