@@ -45,6 +45,9 @@ class QdError(Exception):
     qd.range needs integer bounds, got stop of float; convert it: `.astype(jnp.int32)`, or use // in place of /
     """
 
+    wants = ""
+    """`array` or `buffer`: with such an argument in place of the other there is no such error."""
+
     def __init__(
         self,
         rule: str,

@@ -6,10 +6,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from qdtrace.errors import QdError, TraceTypeError, TraceValueError
 from qdtrace.trace import indexing, markers
+from qdtrace.trace.compat import Tracer
 from qdtrace.trace.context import current, emit, new_uid
 from qdtrace.trace.diagnosis.aliases import given_back, note_use, note_write
 from qdtrace.trace.diagnosis.attributes import StrictAttributes
@@ -353,4 +355,11 @@ def _copied(x: Any) -> Buffer:
     return new_buffer(jnp.asarray(x), name_of_result())
 
 
-jax.tree_util.register_pytree_node(Buffer, lambda b: ((b.handle,), None), lambda _, children: Buffer(children[0]))
+def _unflattened(_: None, children: tuple[Any]) -> Any:
+    """Returns the buffer of a tracer; an array, which a callback is given when it runs, as it is."""
+    (child,) = children
+    is_content = isinstance(child, (np.ndarray, jax.Array)) and not isinstance(child, Tracer)
+    return child if is_content else Buffer(child)
+
+
+jax.tree_util.register_pytree_node(Buffer, lambda b: ((b.handle,), None), _unflattened)

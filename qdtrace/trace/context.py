@@ -106,6 +106,12 @@ class TraceContext:
     """Buffers that a call changed and returned as another object, as `aliases.Fork`, by identity."""
     told: set[Any] = field(default_factory=set)
     """Places that were warned of."""
+    written: set[int] = field(default_factory=set)
+    """Tracers, by identity, of the buffers that something was stored into."""
+    arrays: frozenset[int] = frozenset()
+    """Positions of the arguments that are no buffers, as nothing stores into them."""
+    readable: frozenset[int] = frozenset()
+    """Positions of the buffers among the arguments that nothing stored into before an error."""
 
     def new_key(self, loc: Loc | None) -> tuple[Any, ...]:
         """Returns the key of a region that begins at this place."""

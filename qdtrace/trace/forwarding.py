@@ -117,9 +117,11 @@ def _sources(jaxpr: Any, held: set[int], places: list[int]) -> dict[int, int]:
 
 
 def _changed(rule: str, loc: Loc | None) -> TraceValueError:
-    return TraceValueError(
+    error = TraceValueError(
         rule,
         loc=loc,
-        help="buffers keep their place: pass each one through unchanged and copy values between them, or index one "
-        "buffer with two rows",
+        help="give the function of JAX the content, `x[...]`; or pass each buffer through unchanged and copy values "
+        "between them",
     )
+    error.wants = "array"
+    return error

@@ -47,7 +47,9 @@ def _run(function: Callable[..., Any], args: Any, kwargs: Any, context: TraceCon
         if trace is not None:
             context.jax_traces.add(trace)
     context.jax_trace = compat.current_trace()
-    args, kwargs = jax.tree.map(as_buffer, (args, kwargs))
+    leaves, tree = jax.tree.flatten((args, kwargs))
+    leaves = [leaf if k in context.arrays else as_buffer(leaf) for k, leaf in enumerate(leaves)]
+    args, kwargs = jax.tree.unflatten(tree, leaves)
     try:
         result = function(*args, **kwargs)
         context.finish()
@@ -59,6 +61,9 @@ def _run(function: Callable[..., Any], args: Any, kwargs: Any, context: TraceCon
         if better is None:
             raise
         raise better.with_traceback(error.__traceback__) from tracebacks.cause(error)
+    finally:
+        buffers = (k for k, leaf in enumerate(leaves) if isinstance(leaf, Buffer))
+        context.readable = frozenset(k for k in buffers if id(leaves[k].tracer) not in context.written)
 
 
 def _second_trip_failed(context: TraceContext, error: Exception) -> TraceValueError:
@@ -125,19 +130,38 @@ def trace_function(
         finally:
             remember_finished(context)
 
-    def trace_again(left_out: Mapping[Any, int]) -> Replay:
-        with new_trace(name) as other:
-            other.watching, other.left_out = False, left_out
-            return Replay(trace_in(other), other.uids)
+    def trace_with(arrays: frozenset[int]) -> Traced:
+        nonlocal readable, out_tree
 
-    with new_trace(name) as context:
-        closed = trace_in(context)
-        root = restructure(closed, is_function=True)
-        if context.suspects:
-            tree = out_tree
-            check_suspects(context, Replay(closed, context.uids), trace_again)
-            out_tree = tree
-    return Traced(root, out_tree, names)
+        def trace_again(left_out: Mapping[Any, int]) -> Replay:
+            with new_trace(name) as other:
+                other.watching, other.left_out, other.arrays = False, left_out, arrays
+                return Replay(trace_in(other), other.uids)
+
+        with new_trace(name) as context:
+            context.arrays = arrays
+            try:
+                closed = trace_in(context)
+            finally:
+                readable = context.readable
+            root = restructure(closed, is_function=True)
+            if context.suspects:
+                tree = out_tree
+                check_suspects(context, Replay(closed, context.uids), trace_again)
+                out_tree = tree
+        return Traced(root, out_tree, names)
+
+    readable: frozenset[int] = frozenset()
+    try:
+        return trace_with(frozenset())
+    except QdError as error:
+        if error.wants != "array" or not readable:
+            raise
+        # A function of JAX compares arguments with results: an argument that nothing stores into may be an array.
+        try:
+            return trace_with(readable)
+        except QdError as again:
+            raise (error if again.wants == "buffer" else again) from None
 
 
 def _check_output(leaf: Any, loc: Loc | None) -> Any:

@@ -203,6 +203,7 @@ def leaks_cell(x):
 
 def swaps(x):
     y = qd.zeros(8)
+    x[0] = 1
     return lax.fori_loop(0, 3, lambda k, c: (c[1], c[0]), (x, y))[0]
 
 
@@ -210,11 +211,13 @@ def scans_over(x):
     def step(c, b):
         return c + b[...], None
 
+    x[0] = 1
     return lax.scan(step, 0.0, x)[0]
 
 
 def chooses(x):
     y = qd.zeros(8)
+    x[0] = 1
     z = lax.cond(x[0] > 0, lambda a, b: a, lambda a, b: b, x, y)
     z[0] = 1
     return z
@@ -416,21 +419,21 @@ help: store it in a buffer, or in a qd.local made before the loop or condition
 """),
     (swaps, TraceValueError, (X,), """
 the carry of `scan` holds a buffer that the body exchanges for another one
-  at FILE:2 in swaps
+  at FILE:3 in swaps
       return lax.fori_loop(0, 3, lambda k, c: (c[1], c[0]), (x, y))[0]
-help: buffers keep their place: pass each one through unchanged and copy values between them, or index one buffer with two rows
+help: give the function of JAX the content, `x[...]`; or pass each buffer through unchanged and copy values between them
 """),
     (scans_over, TraceValueError, (X,), """
 a buffer cannot be scanned over
-  at FILE:4 in scans_over
+  at FILE:5 in scans_over
       return lax.scan(step, 0.0, x)[0]
-help: buffers keep their place: pass each one through unchanged and copy values between them, or index one buffer with two rows
+help: give the function of JAX the content, `x[...]`; or pass each buffer through unchanged and copy values between them
 """),
     (chooses, TraceValueError, (X,), """
 the branches of lax.cond give different buffers
-  at FILE:2 in chooses
+  at FILE:3 in chooses
       z = lax.cond(x[0] > 0, lambda a, b: a, lambda a, b: b, x, y)
-help: buffers keep their place: pass each one through unchanged and copy values between them, or index one buffer with two rows
+help: give the function of JAX the content, `x[...]`; or pass each buffer through unchanged and copy values between them
 """),
     (values_of_a_tree, TraceTypeError, (X,), """
 `mul` needs values, got a whole buffer or a qd.local

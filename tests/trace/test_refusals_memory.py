@@ -145,14 +145,17 @@ def numpy_function_of_value(x):
 
 
 def lax_function(x):
+    x[0] = 1
     return lax.sin(x)
 
 
 def vmap_over_a_buffer(x):
+    x[0] = 1
     return jax.vmap(lambda v: v.at[()].add(2))(x)
 
 
 def grad_of_a_buffer(x):
+    x[0] = 1
     return jax.grad(lambda v: jnp.sum(v.at[0].set(2)[...]))(x)
 
 
@@ -394,19 +397,19 @@ help: write `jnp.sin(x[i])`
 """),
     (lax_function, TraceTypeError, (X,), """
 jax.lax functions and transformations need values, got a buffer or a cell
-  at FILE:1 in lax_function
+  at FILE:2 in lax_function
       return lax.sin(x)
 help: load from it: `x[i]`, `x[...]` or `c.value`
 """),
     (vmap_over_a_buffer, UnsupportedError, (X,), """
 jax.vmap needs values, got a buffer
-  at FILE:1 in <lambda>
+  at FILE:2 in <lambda>
       return jax.vmap(lambda v: v.at[()].add(2))(x)
 help: give it the content: `jax.vmap(f)(x[...])`
 """),
     (grad_of_a_buffer, UnsupportedError, (X,), """
 jax.grad needs values, got a buffer
-  at FILE:1 in <lambda>
+  at FILE:2 in <lambda>
       return jax.grad(lambda v: jnp.sum(v.at[0].set(2)[...]))(x)
 help: give it the content: `jax.grad(f)(x[...])`
 """),

@@ -81,7 +81,10 @@ def note_use(buffer: Any) -> None:
 def note_write(buffer: Any) -> None:
     """Warns where a store changes what another name of the buffer was meant to keep."""
     context = get_current()
-    if context is None or not context.watching:
+    if context is None:
+        return
+    context.written.add(id(buffer.tracer))
+    if not context.watching:
         return
     frame: FrameType | None = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
     inside = True

@@ -58,7 +58,9 @@ def _worded(words: _Words, loc: Loc | None) -> QdError:
 def _by_text(error: Exception, loc: Loc | None) -> QdError | None:
     text = str(error)
     if (words := next((words for pattern, words in _OF_TEXT if re.search(pattern, text)), None)) is not None:
-        return _worded(words, loc)
+        found = _worded(words, loc)
+        found.wants = "array" if words is _BUFFER else ""
+        return found
     if "values to unpack" in text and (loops := ndrange_in(raised_in(error.__traceback__))):
         return TraceValueError(
             f"a qd.ndrange gives an index for each length that it is given, {text.split('(')[-1].rstrip(')')}",
@@ -86,11 +88,10 @@ def _by_text(error: Exception, loc: Loc | None) -> QdError | None:
             "gives the gradient of each element; or use jax.jacfwd inside",
         )
     if "JAX arrays are immutable" in text or "does not support item assignment" in text:
-        return TraceTypeError(
-            "a store needs a buffer or a cell, got a value",
-            loc=loc,
-            help=stored_in(raised_in(error.__traceback__)),
-        )
+        rule, fix = "a store needs a buffer or a cell, got a value", stored_in(raised_in(error.__traceback__))
+        found = TraceTypeError(rule, loc=loc, help=fix)
+        found.wants = "buffer"
+        return found
     if isinstance(error, TypeError) and (call := _CALL.match(text)) and call[1] in _CALLS and _calls_us(error):
         return TraceTypeError(f"qd.{text}", loc=loc, help=_CALLS[call[1]])
     if "Indexer must have integer or boolean type" in text:
@@ -153,15 +154,13 @@ _OF_KIND: tuple[tuple[type[Exception], _Words], ...] = (
     ),
 )
 """Errors of JAX with the error, the rule and the fix that are told; the first class that fits counts."""
+_BUFFER: _Words = (
+    TraceTypeError,
+    "jax.lax functions and transformations need values, got a buffer or a cell",
+    "load from it: `x[i]`, `x[...]` or `c.value`",
+)
 _OF_TEXT: tuple[tuple[str, _Words], ...] = (
-    (
-        r"__jax_array__\(\) during abstractification",
-        (
-            TraceTypeError,
-            "jax.lax functions and transformations need values, got a buffer or a cell",
-            "load from it: `x[i]`, `x[...]` or `c.value`",
-        ),
-    ),
+    (r"__jax_array__\(\) during abstractification|qdtrace\.trace\.buffers\.Buffer|CustomNode\(Buffer", _BUFFER),
     (r"does not support ufuncs", _NUMPY),
     (
         r"\Aunhashable type: '\w*Tracer'",
