@@ -265,6 +265,7 @@ TRANSFORMS = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_like_jax(name):
     transform = TRANSFORMS[name]

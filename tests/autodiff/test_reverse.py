@@ -60,6 +60,7 @@ def test_random_programs(seed):
     check(seed)
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("seed", sample(15, 5, first=200))
 @pytest.mark.parametrize("steps", [2, 3, 8])
 def test_segments(seed, steps):
@@ -72,6 +73,7 @@ def thin(monkeypatch, kept_bits, radix_bits):
     monkeypatch.setattr(thinning, "RADIX_BITS", radix_bits)
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("steps", [1, 2, 4])
 @pytest.mark.parametrize("seed", sample(15, 6, first=100))
 def test_small_stacks(seed, steps, monkeypatch):

@@ -95,7 +95,7 @@ TRANSFORMS = {
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_like_jax(name):
     transform = TRANSFORMS[name]
-    got, want = transform(ours)(X, Y, C), jax.jit(transform(theirs))(X, Y, C)
+    got, want = jax.jit(transform(ours))(X, Y, C), jax.jit(transform(theirs))(X, Y, C)
     assert jax.tree.structure(got) == jax.tree.structure(want)
     for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11)

@@ -59,6 +59,7 @@ def drawn(names: Iterable[str]) -> list[Any]:
     ]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("fault", "around"), drawn(EAGER))
 def test_a_call_raises_the_fault_itself(put, fault: Fault, around: str) -> None:
     """In between, values are right; the arrays are where those of the arguments are."""
@@ -76,6 +77,7 @@ def test_a_call_raises_the_fault_itself(put, fault: Fault, around: str) -> None:
     jax.effects_barrier()  # nothing is left behind
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("fault", "around"), drawn(COMPILED))
 def test_under_jit_the_error_of_jax_has_its_text(put, fault: Fault, around: str) -> None:
     """Raised by the call or, where that does not wait, by `qd.block_until_ready`: then as what it is."""

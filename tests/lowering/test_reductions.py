@@ -67,6 +67,7 @@ def test_a_histogram_has_no_atomics(size: int, op: str):
     assert code.reason.endswith(", 1 arrays with copies a chunk")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("dtype", [DType.bool, DType.u8, DType.i16, I64, DType.f16, DType.bf16, DType.f64], ids=str)
 @pytest.mark.parametrize("size", [3, 700])
 def test_histograms_of_other_dtypes(dtype: DType, size: int):

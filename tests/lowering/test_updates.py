@@ -74,6 +74,7 @@ def swaps(made: Program, target: str = "avx512") -> dict[str, int]:
     return {kind: found.count(kind) // 2 for kind in dict.fromkeys(found)}
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("columns", [1, 2, 3, 4, 5, 6])
 @pytest.mark.parametrize("dtype", [F32, F64, I32, DType.u32, DType.i64], ids=str)
 def test_rows(columns: int, dtype: DType):
@@ -155,6 +156,7 @@ OTHERWISE = [
 ]  # fmt: skip
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", OTHERWISE)
 def test_components_that_do_not_follow_each_other_are_not_put_together(kind: str):
     made = mixed(kind)

@@ -35,6 +35,7 @@ def test_a_mistake_is_told_rule_line_and_fix(mistake: Mistake) -> None:
     assert error.__suppress_context__ or error.__context__ is None
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("mistake", [m for m in ALL if m.right], ids=lambda m: m.name)
 def test_the_fix_works(mistake: Mistake) -> None:
     run(mistake.kind, mistake.right, f"{mistake.name}_right.py")
