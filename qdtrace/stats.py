@@ -39,6 +39,8 @@ class Stats:
     """Runs of passes over a program, which no cache had."""
     derivations: int
     """Programs of derivatives that were derived, as no cache had them."""
+    size_reductions: int
+    """Arrays of integers whose largest element and largest step were found, to bound loops."""
     hits: Mapping[str, int]
     """Look-ups that a cache on disk had, by cache: `code`, `passes`, `derivations`."""
     misses: Mapping[str, int]

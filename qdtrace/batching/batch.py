@@ -81,6 +81,7 @@ def batch(program: Program, mask: Sequence[bool], size: int, *, all_results: boo
             for r, p in program.donated_from.items()
             if (r in new) == (p in new) and p not in kept
         },
+        limits={v: limits for v, limits in program.limits.items() if v in params},
     )
 
 

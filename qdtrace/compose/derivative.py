@@ -23,6 +23,7 @@ import jax
 from jax.interpreters import ad, batching, mlir, partial_eval
 
 from qdtrace.autodiff.activity import active_variables
+from qdtrace.autodiff.loops.known import with_known_trips
 from qdtrace.autodiff.transpose import check_atomics, refuse_transposes, tangents_given, transpose
 from qdtrace.backend import backend
 from qdtrace.batching.batch import batch
@@ -161,13 +162,13 @@ class Derivative:
                     refuse_transposes(staged.with_rules)
                 if self.wrt is not None or self.residuals:
                     try:
-                        program = transposed(staged.joined_for(machine))
+                        program = transposed(with_known_trips(staged.joined_for(machine)))
                     except GradientError:
                         if self.residuals:
                             raise
                         # a loop of joined tasks may be refused where the user's own loops are not
                         stacks.choices.clear()
-                        program = transposed(staged.canonical)
+                        program = transposed(with_known_trips(staged.canonical))
                 check_atomics(program)
                 suffix = f"{'d' if self.wrt is None else 'r'}{len(self.directions)}"
                 program = replace(program, name=f"{base.program.name}_{suffix}")

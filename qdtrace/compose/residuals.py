@@ -16,6 +16,7 @@ from jax.interpreters import partial_eval
 from qdtrace.analysis.machine import CPU
 from qdtrace.autodiff import extremes, transpose
 from qdtrace.autodiff.activity import active_variables
+from qdtrace.autodiff.loops.known import with_known_trips
 from qdtrace.autodiff.residuals import moments_found
 from qdtrace.compose.call import Origin, call, call_p
 from qdtrace.compose.linearised import linearised
@@ -99,6 +100,7 @@ def reverse_of(base: StagedProgram, wrt: Mask, out: Mask) -> Reverse:
 def _joined(base: StagedProgram, wrt: Mask, out: Mask) -> tuple[Program, Sequence[Var]]:
     """Returns the program of primal and tangents to which residuals refer, and its linear parameters."""
     program, own = linearised(base, (wrt,), out, with_primal=True).joined, len(base.program.params)
+    program = with_known_trips(program)
     return program, program.params[own : own + sum(wrt)]
 
 

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from qdtrace.compose.array_limits import bounding, limits_of
 from qdtrace.ir.builder import Builder, ref_var
 from qdtrace.ir.copies import copy_task
 from qdtrace.ir.faults import may_fail
@@ -25,9 +26,10 @@ from qdtrace.ir.types import DType
 from qdtrace.ir.walk import walk_eqns, walk_task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
     from qdtrace.errors import Loc
+    from qdtrace.ir.program import Limits
 
 
 @dataclass(eq=False)
@@ -125,6 +127,8 @@ class Segment:
     fills: dict[Var, Var] = field(default_factory=dict)
     """Parameters with the traced values that buffers are filled with."""
     counter: Iterator[int] = field(default_factory=count)
+    given: Sequence[tuple[Any, Limits]] = ()
+    """Limits of arguments, by the tracers that stand for them."""
     is_needed: Callable[[Pending], bool] = lambda _: True
     """Returns whether something after the open serial task reads a value that it computes."""
 
@@ -241,7 +245,14 @@ class Segment:
         given = set(results)
         extra = [v for v in params if v in self.written and v not in given]
         tasks, returned = tuple(self.tasks), (*results, *extra)
-        return Program(self.name, params, tuple(self.buffers), tasks, returned, self.initial, donated_from)
+        made = Program(self.name, params, tuple(self.buffers), tasks, returned, self.initial, donated_from)
+        integers = [(v, value) for v, value in self.operands if v.dtype.is_integer and v not in self.written]
+        used = bounding(made) if integers else ()
+        limits = {v: found for v, value in integers if v in used and (found := self._limits_of(value)) is not None}
+        return replace(made, limits=limits) if limits else made
+
+    def _limits_of(self, value: Any) -> Limits | None:
+        return next((limits for tracer, limits in self.given if tracer is value), None) or limits_of(value)
 
 
 def with_token(program: Program, *, alone: bool) -> Program:

@@ -26,7 +26,7 @@ from qdtrace.trace.tangents import along, equations_in
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from qdtrace.ir.program import Program
+    from qdtrace.ir.program import Limits, Program
     from qdtrace.ir.types import DType
 
     Mask = Sequence[bool]
@@ -67,6 +67,8 @@ class Source:
     """Variables of the results; None for one that is zero everywhere or has no derivative."""
     primal: tuple[Any, ...]
     """Variables of the values that the results are derivatives of."""
+    limits: Mapping[Var, Limits] = field(default_factory=dict["Var", "Limits"])
+    """Limits of parameters."""
     order: int = 0
     """Number of directions of the derivative."""
     unknown: GradientError | None = None
@@ -125,6 +127,7 @@ class Source:
             memory,
             tuple(None if v is None else tangents.get(v) for v in self.results),
             tuple(None if v is None else walk.atom(v) for v in self.primal),
+            self.limits,
             self.order + 1,
         )
 
@@ -171,6 +174,7 @@ class Source:
             buffers=(*program.buffers, *zeros),
             results=tuple(refs),
             initial={**program.initial, **{v: literal(0, v.dtype) for v in zeros}},
+            limits={**self.limits, **program.limits},
         )
         return made, [value for _, value in segment.operands]
 
@@ -189,8 +193,9 @@ def _twin(content: Memory, given: Mapping[Any, Var]) -> Memory:
     return replace(content, ref=given.get(content.ref), fill=fill, hint=content.hint)
 
 
-def source_of(stager: Stager, results: Sequence[Var]) -> Source | None:
-    """Returns the source of a stager's open segment, for a program with these results, or None if it has no steps."""
+def source_of(stager: Stager, program: Program) -> Source | None:
+    """Returns the source of a program that a stager's open segment has become, or None if it has no steps."""
+    results = program.results
     segment = stager.segment
     if not segment.steps:
         return None
@@ -201,7 +206,8 @@ def source_of(stager: Stager, results: Sequence[Var]) -> Source | None:
     except GradientError as error:
         return Source(another, tuple(segment.steps), params, {}, {}, {}, (), (), unknown=error)
     values, constants, memory, names = found
-    return Source(another, tuple(segment.steps), params, values, constants, memory, names, names)
+    steps = tuple(segment.steps)
+    return Source(another, steps, params, values, constants, memory, names, names, program.limits)
 
 
 def _traced_value(what: str) -> GradientError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.machine import CPU
@@ -161,7 +161,8 @@ class StagedProgram:
         made = self._made.get(machine)
         if made is None:
             with self.depth_told():
-                made = self._made[machine] = optimised(self.program, self.options, machine=machine)
+                program = replace(self.program, limits={})  # the same code for arrays with other limits
+                made = self._made[machine] = optimised(program, self.options, machine=machine)
         return made
 
     @functools.cached_property

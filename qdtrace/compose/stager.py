@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from qdtrace.compose.told import Left
     from qdtrace.config import Options
     from qdtrace.ir.builder import Builder
-    from qdtrace.ir.program import Program
+    from qdtrace.ir.program import Limits, Program
 
     RuleOf = Callable[[Any], Callable[["Stager", Any], None]]
 
@@ -84,6 +84,8 @@ class Stager:
     """Imported bodies of called functions."""
     in_place: bool = True
     """True if elementwise functions may overwrite operands that are dead afterwards."""
+    given: Sequence[tuple[Any, Limits]] = ()
+    """Limits of arguments, by the tracers that stand for them."""
     memory_of: Mapping[Any, Any] = field(default_factory=dict[Any, Any])
     """Maps variables of returned buffers to a donated argument whose memory they may have."""
     tokens: list[Any] = field(default_factory=list[Any])
@@ -101,7 +103,7 @@ class Stager:
         self._open_segment()
 
     def _open_segment(self) -> None:
-        self.segment = Segment(self.name, is_needed=self._is_needed)
+        self.segment = Segment(self.name, given=self.given, is_needed=self._is_needed)
 
     def _is_needed(self, pending: Pending) -> bool:
         return any(map(self.used_later, self.env.names(pending)))
@@ -201,7 +203,7 @@ class Stager:
         checks = segment.may_fail() and not (results and self._is_last()) and self._fails(program)
         if checks:
             program = with_token(program, alone=not (results or telling))
-        staged = StagedProgram(program, self.options, source=source_of(self, program.results))
+        staged = StagedProgram(program, self.options, source=source_of(self, program))
         self._open_segment()
         if results or checks or telling:
             note_programs((staged,))

@@ -7,12 +7,13 @@ equation gets its line in the text as its source line.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
 
 from qdtrace.errors import Loc
 from qdtrace.ir.lexer import Line, ParseError, Token, fail, read_lines
 from qdtrace.ir.primitives import PRIMITIVES
-from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, literal
+from qdtrace.ir.program import Atom, Block, Eqn, Limits, Literal, Program, Task, Var, literal
 from qdtrace.ir.syntax import DTYPES, RESERVED, literal_value
 from qdtrace.ir.types import SCALARS, DType, RefType, Space, Type
 
@@ -181,8 +182,11 @@ class _Parser:
         name = self._title(line)
         line.expect("(")
         params: list[Var] = []
+        limits: dict[Var, Limits] = {}
         while not line.take(")"):
             params.append(self._binder(line))
+            if line.take("in"):
+                limits[params[-1]] = self._limits(line)
             if not line.is_next(")"):
                 line.expect(",")
         self._advance(line)
@@ -209,7 +213,15 @@ class _Parser:
         if self.at < len(self.lines):
             token = self.lines[self.at].next
             raise fail(token, f"needs the end of the program, got {token}")
-        return Program(name, tuple(params), tuple(buffers), tuple(tasks), tuple(results), initial, donated_from)
+        made = Program(name, tuple(params), tuple(buffers), tuple(tasks), tuple(results), initial, donated_from)
+        return replace(made, limits=limits)
+
+    def _limits(self, line: Line) -> Limits:
+        token, value = line.next, self._value(line)
+        numbers = [n for n in cast("tuple[object, ...]", value) if type(n) is int] if isinstance(value, tuple) else []
+        if len(numbers) < 2:
+            raise fail(token, f"needs the limits of an array such as (0, 8, 2), got {token}")
+        return Limits(numbers[0], numbers[1], tuple(numbers[2:]))
 
     def _binder(self, line: Line) -> Var:
         token = line.expect_kind("word", "a name")

@@ -223,7 +223,7 @@ PLATFORM = _row(
 FOR = _row(
     "for", rule.for_, blocks=1, control=3, loops=True, param_names=("unroll", "most"), instructions=12, **_unmasked
 )
-WHILE = _row("while", rule.while_, blocks=2, loops=True, instructions=12, **_unmasked)
+WHILE = _row("while", rule.while_, blocks=2, loops=True, param_names=("most",), instructions=12, **_unmasked)
 IF = _row("if", rule.if_, blocks=2, control=1, param_names=("rare",), instructions=6)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from qdtrace.errors import Loc
-    from qdtrace.ir.program import Atom, Block, Eqn, Program, Task
+    from qdtrace.ir.program import Atom, Block, Eqn, Limits, Program, Task
 
 _NO_CODE = frozenset({"fuse", "name"})
 """Launch hints that influence passes or printing, but not the code of the final task."""
@@ -115,7 +115,7 @@ class Printer:
 
     def program(self, program: Program) -> None:
         """Prints a program."""
-        params = ", ".join(map(self.binder, program.params))
+        params = ", ".join(self._param(var, program.limits.get(var)) for var in program.params)
         self.line(0, f"program {word_text(program.name)}({params})")
         for buffer in program.buffers:
             text = f"buffer {self.binder(buffer)}"
@@ -128,6 +128,10 @@ class Printer:
             self.task(task, 1)
         if program.results:
             self.line(1, f"return {self.atoms(program.results)}")
+
+    def _param(self, var: Var, limits: Limits | None) -> str:
+        known = "" if limits is None else f" in {value_text((limits.low, limits.high, *limits.steps))}"
+        return self.binder(var) + known
 
     def task(self, task: Task, depth: int) -> None:
         """Prints a task with its head and body."""

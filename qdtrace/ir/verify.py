@@ -8,6 +8,7 @@ The rules, by the name an error begins with:
   memory an equation means.
 - `initial`: an initial value is a literal of its buffer's dtype; parameters have none.
 - `memory`: what may take over the memory of a parameter is a returned buffer of its type, one for each parameter.
+- `limits`: a parameter with limits has integers, and no task writes it.
 - `task`: kinds, bounds and index fit; a body has no parameters and no results.
 - `head`: a head writes no buffer, and the body uses no cell of it and no value of it that depends on a load from a
   buffer the task writes (each thread may evaluate the head anew, while others write). A check of the head may depend
@@ -26,7 +27,7 @@ from qdtrace.ir.custom import Part
 from qdtrace.ir.memory import written
 from qdtrace.ir.primitives import LOAD, PLATFORM, PRIMITIVES, QUOTIENT, Effect
 from qdtrace.ir.printer import Printer, print_eqn
-from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Stage, Task, Var, is_local
+from qdtrace.ir.program import Atom, Block, Eqn, Limits, Literal, Program, Stage, Task, Var, is_local, ref_type
 from qdtrace.ir.type_rules import IrTypeError
 from qdtrace.ir.types import DType, RefType, ScalarType, Space
 from qdtrace.ir.walk import free_vars, used_vars, walk_all, walk_program, walk_task
@@ -71,6 +72,8 @@ class _Verifier:
                 raise self._error("initial", f"{self._name(var)} has an initial value but is no buffer")
             self._check_initial(var, value)
         self._check_donations()
+        for var, limits in program.limits.items():
+            self._check_limits(var, limits)
         for task in program.tasks:
             before = set(self.visible)
             self._task(task)
@@ -131,6 +134,13 @@ class _Verifier:
         if not isinstance(value, Literal) or value.type != ScalarType(var.dtype):
             raise self._error("initial", f"{self._name(var)} needs a literal of {var.dtype.value}, got {value!r}")
         self._use((value,), None)
+
+    def _check_limits(self, var: Var, limits: Limits) -> None:
+        if var not in self.program.params or not var.dtype.is_integer or len(limits.steps) != ref_type(var).ndim:
+            what = "has limits, which a parameter of integers has, with a step for each axis"
+            raise self._error("limits", f"{self._name(var)} {what}")
+        if any(var in written(walk_task(task)) for task in self.program.tasks):
+            raise self._error("limits", f"{self._name(var)} has limits and is written")
 
     def _check_donations(self) -> None:
         program, taken = self.program, set[Var]()

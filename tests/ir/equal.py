@@ -20,6 +20,7 @@ def programs_equal(a: Program, b: Program) -> bool:
         and same.binds(a.buffers, b.buffers)
         and {same.pairs.get(v): value for v, value in a.initial.items()} == dict(b.initial)
         and {same.pairs.get(v): same.pairs.get(p) for v, p in a.donated_from.items()} == dict(b.donated_from)
+        and {same.pairs.get(v): limits for v, limits in a.limits.items()} == dict(b.limits)
         and len(a.tasks) == len(b.tasks)
         and all(same.task(s, t) for s, t in zip(a.tasks, b.tasks, strict=True))
         and same.atoms(a.results, b.results)

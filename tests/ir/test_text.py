@@ -21,7 +21,7 @@ from qdtrace.ir.verify import verify_program
 from tests.ir.equal import programs_equal
 
 EVERYTHING = """\
-program "all <of> it"(x: ref[f32,4x8], n: ref[i32], empty: ref[bool,0x3])
+program "all <of> it"(x: ref[f32,4x8], n: ref[i32], e: ref[bool,0x3], q: ref[i64,9] in (-1,4,8), m: ref[u8] in (0,4))
   buffer t: ref[f64]
   buffer flag: ref[i32] = -1:i32
   buffer unread: ref[bool,2] = true
@@ -228,6 +228,11 @@ HEADER = "program p(x: ref[f32,4])\n  serial\n"
         ("program p(x: f33)", "line 1, column 14: needs a dtype, `ref[...]` or `cell[...]`, got `f33`"),
         ("program p(x: ref[f32,a])", "line 1, column 22: needs a shape such as 4x8, got `a`"),
         ("program p(x: ref[f32],\n", "line 1, column 23: needs a name, got the end of the line"),
+        ("program p(x: ref[i8] in 3)", "line 1, column 25: needs the limits of an array such as (0, 8, 2), got `3`"),
+        (
+            "program p(x: ref[i8] in (0))",
+            "line 1, column 25: needs the limits of an array such as (0, 8, 2), got `(`",
+        ),
         ("program p(x: ref[f32] y)", "line 1, column 23: needs `,`, got `y`"),
         ("program p(x: ref[f32], x: ref[f32])", "line 1, column 24: `x` is already bound"),
         ("program p(add: ref[f32])", "line 1, column 11: `add` is a word of the language and names no variable"),

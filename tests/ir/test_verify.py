@@ -11,7 +11,7 @@ from qdtrace.errors import Loc
 from qdtrace.ir.builder import Builder, ref_var, scalar_var
 from qdtrace.ir.parser import parse_program
 from qdtrace.ir.primitives import PRIMITIVES, Primitive
-from qdtrace.ir.program import Block, Eqn, Literal, Program, Task, Var, literal
+from qdtrace.ir.program import Block, Eqn, Limits, Literal, Program, Task, Var, literal
 from qdtrace.ir.types import BOOL, I32, DType, RefType, ScalarType, Space
 from qdtrace.ir.verify import VerifyError, verify_program
 
@@ -275,6 +275,21 @@ def test_memory_that_is_taken_over():
     assert refusal(marked({b: x}, (c,))).startswith("memory: `b` is no buffer that is returned\n")
     assert refusal(marked({b: y})).startswith("memory: `b` needs the type ref[f32,2x2] of `y`\n")
     assert refusal(marked({b: x, c: x})).startswith("memory: `x` is taken over twice\n")
+
+
+def test_limits():
+    x, y, z = ref_var(DType.i32, (4,), "x"), ref_var(DType.f32, (4,), "y"), ref_var(DType.i32, (), "z")
+
+    def marked(limits, tasks=()):
+        return Program("p", (x, y), (z,), tasks, (), limits=limits)
+
+    what = "has limits, which a parameter of integers has, with a step for each axis\nnote: in `p`"
+    verify_program(marked({x: Limits(0, 4, (2,))}))
+    assert refusal(marked({x: Limits(0, 4, ())})) == f"limits: `x` {what}"
+    assert refusal(marked({y: Limits(0, 4, (2,))})) == f"limits: `y` {what}"
+    assert refusal(marked({z: Limits(0, 4, ())})) == f"limits: `z` {what}"
+    with_store = "program p(x: ref[i32,2] in (0,4,2))\n  serial\n    store x 1:i32 0:i32"
+    assert refusal(parse_program(with_store)) == "limits: `x` has limits and is written\nnote: in `p`"
 
 
 def test_number_of_blocks():

@@ -48,13 +48,9 @@ def controlling_counter(loop: Eqn, range_of: Callable[[Atom], Interval]) -> tupl
     return least if all(c == least or trips[least][1] <= trips[c][0] for c in trips) else None
 
 
-def most_iterations(loop: Eqn, range_of: Callable[[Atom], Interval]) -> int | None:
-    """Returns the most iterations of a `while` that a counter allows, whatever else may end it; None if none does.
-
-    `range_of` returns the range of a value that is defined in front of the loop.
-    """
-    trips = (c[1].trips(range_of(c[1].start), range_of(c[1].stop))[1] for c in _counters(loop) if c is not None)
-    return min(trips, default=None)
+def counters(loop: Eqn) -> list[CountedLoop]:
+    """Returns the counters of a `while` as loops: each ends it, whatever else may."""
+    return [c[1] for c in _counters(loop) if c is not None]
 
 
 def raised_by(loop: Eqn) -> dict[Var, Literal]:

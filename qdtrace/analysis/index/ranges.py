@@ -31,6 +31,10 @@ class Ranges:
         self._indices: list[Atom] = []
         """Loop indices, kept alive so that no other object gets their `id` after the loop is discarded."""
 
+    def definition(self, atom: Atom) -> Eqn | None:
+        """Returns the equation that a value is a result of, or None for other values."""
+        return self._definition(atom)
+
     def of(self, atom: Atom, depth: int = DEPTH) -> Interval:
         """Returns the smallest and the largest value of an integer or bool."""
         if isinstance(atom, Literal):

@@ -15,12 +15,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.trips import CountedLoop, trip_count
+from qdtrace.ir.primitives import FOR
 from qdtrace.ir.program import literal
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.walk import walk_program
 
 if TYPE_CHECKING:
-    from qdtrace.ir.program import Eqn, Program
+    from qdtrace.ir.builder import Builder
+    from qdtrace.ir.program import Atom, Eqn, Program
 
 
 def with_cut_loops(program: Program) -> Program:
@@ -32,13 +34,18 @@ def with_cut_loops(program: Program) -> Program:
 
 class _Cut(Rebuilder):
     def visit(self, eqn: Eqn) -> None:
-        """Appends an equation; a loop with `most` gets its start as end where it has more iterations."""
-        if "most" not in eqn.params or trip_count(*eqn.bounds) is not None:
+        """Appends an equation; a `for` with `most` gets its start as end where it has more iterations."""
+        if "most" not in eqn.params or eqn.primitive is not FOR or trip_count(*eqn.bounds) is not None:
             super().visit(eqn)
             return
         made = self.rebuild_eqn(eqn)
         self.loc = eqn.loc
-        start, stop, step = made.bounds
-        count = CountedLoop(start, stop, step).emit_count(self)
-        fits = self("le", count, literal(int(eqn.params["most"]), count.dtype))
-        self.append(replace(made, invars=(start, self("select", fits, stop, start), *made.invars[2:])))
+        stop = cut_end(self, CountedLoop.of_for(made), int(eqn.params["most"]))
+        self.append(replace(made, invars=(made.invars[0], stop, *made.invars[2:])))
+
+
+def cut_end(builder: Builder, loop: CountedLoop, most: int) -> Atom:
+    """Emits the end of a loop that has no iterations if there are more than `most`, and returns it."""
+    count = loop.emit_count(builder)
+    fits = builder("le", count, literal(most, count.dtype))
+    return builder("select", fits, loop.stop, loop.start)
