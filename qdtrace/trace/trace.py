@@ -154,14 +154,22 @@ def trace_function(
     readable: frozenset[int] = frozenset()
     try:
         return trace_with(frozenset())
-    except QdError as error:
-        if error.wants != "array" or not readable:
+    except Exception as error:
+        if not (readable and _wants_arrays(error)):
             raise
         # A function of JAX compares arguments with results: an argument that nothing stores into may be an array.
         try:
             return trace_with(readable)
-        except QdError as again:
-            raise (error if again.wants == "buffer" else again) from None
+        except Exception as again:
+            is_own = isinstance(again, QdError) and again.wants != "buffer"
+            raise (again if is_own else error) from None
+
+
+def _wants_arrays(error: Exception) -> bool:
+    """Returns whether an array in place of a buffer may mend an error; other packages check types by one of theirs."""
+    if isinstance(error, QdError):
+        return error.wants == "array"
+    return isinstance(error, (AssertionError, TypeError)) or "Buffer" in str(error)
 
 
 def _check_output(leaf: Any, loc: Loc | None) -> Any:

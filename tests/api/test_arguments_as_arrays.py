@@ -60,7 +60,20 @@ def shapes(x, m):
     return parts, lax.dynamic_update_slice(x, jnp.zeros(2), (1,)), lax.sort(x), lax.top_k(x, 2), lax.clamp(0.7, x, 1.5)
 
 
+def asserts_a_type(x, m):
+    assert isinstance(x, jax.Array)
+    return x * 2
+
+
+def checks_a_type(x, m):
+    if not isinstance(m, jax.Array):
+        raise RuntimeError(f"needs an array, got a {type(m).__name__}")
+    return m * 2
+
+
 PROGRAMS = {
+    "asserted type": asserts_a_type,
+    "checked type": checks_a_type,
     "operation": lambda x, m: lax.add(x, x),
     "operations on shapes": shapes,
     "tree of results": tree_of_results,
@@ -141,6 +154,17 @@ def test_a_buffer_made_in_the_function_is_given_by_its_content():
     close(qd.jit(f, static_argnames="whole")(X, whole=True), 4 * X)
     with pytest.raises(TraceTypeError, match="got a buffer or a cell"):
         qd.jit(f, static_argnames="whole")(X, whole=False)
+
+
+def test_an_assertion_that_fails_is_raised_as_it_is():
+    @qd.jit
+    def f(x):
+        assert x.shape == (5,), "five numbers"
+        return x
+
+    with pytest.raises(AssertionError, match=r"\Afive numbers") as caught:
+        f(X)
+    assert caught.value.__suppress_context__
 
 
 def test_another_mistake_is_told_as_itself():
