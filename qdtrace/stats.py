@@ -42,7 +42,7 @@ class Stats:
     size_reductions: int
     """Arrays of integers whose largest element and largest step were found, to bound loops."""
     hits: Mapping[str, int]
-    """Look-ups that a cache on disk had, by cache: `code`, `passes`, `derivations`."""
+    """Look-ups that a cache on disk had, by cache: `code`, `passes`, `tangents`, `derivations`."""
     misses: Mapping[str, int]
     """Look-ups that no cache had, by cache and reason: `code: not there`."""
     seconds: Mapping[str, float]

@@ -31,6 +31,7 @@ from qdtrace.compose.call import call, derivative_p, unknown_platform
 from qdtrace.compose.direct import leading, run_now
 from qdtrace.compose.garbage import paused_garbage_collection
 from qdtrace.compose.linearised import chosen, linearised
+from qdtrace.compose.pass_cache import TANGENTS, kept
 from qdtrace.compose.residuals import call_keeping, residuals_of, reverse_of
 from qdtrace.compose.stack_chunk import in_one_chunk
 from qdtrace.compose.stacks import derived, stacks_for
@@ -138,14 +139,14 @@ class Derivative:
             made = linearised(base, masks, out, with_primal=True)
             asked = (*[False] * len(base.program.results), *chosen(self.out, out))
         with base.depth_told():
-            staged, stacks = made.on(machine.platform), stacks_for(base.options, machine)
+            stacks = stacks_for(base.options, machine)
 
-            def transposed(joined: Program) -> Program:
+            def transposed(joined: Program, *, is_same: bool) -> Program:
                 linear = joined.params[own + before : own + before + sum(masks[at])]
                 joined = replace(joined, results=tuple(chosen(joined.results, asked)))
                 if self.wrt is None:
                     return tangents_given(joined, linear, self.residuals)
-                adjoints = self._made_before(stacks) if staged is made else None
+                adjoints = self._made_before(stacks) if is_same else None
                 if adjoints is None:
                     adjoints = transpose(joined, linear, stacks, self.residuals)
                     count(derivations=1)
@@ -156,19 +157,20 @@ class Derivative:
                 return replace(adjoints, params=params, results=tuple(results))
 
             def derive() -> Program:
-                program = staged.program
+                staged = made.staged.on(machine.platform)
+                program, is_same = staged.program, staged is made.staged
                 if self.wrt is None:
                     count(derivations=1)
                     refuse_transposes(staged.with_rules)
                 if self.wrt is not None or self.residuals:
                     try:
-                        program = transposed(with_known_trips(staged.joined_for(machine)))
+                        program = transposed(with_known_trips(staged.joined_for(machine)), is_same=is_same)
                     except GradientError:
                         if self.residuals:
                             raise
                         # a loop of joined tasks may be refused where the user's own loops are not
                         stacks.choices.clear()
-                        program = transposed(with_known_trips(staged.canonical))
+                        program = transposed(with_known_trips(staged.canonical), is_same=is_same)
                 check_atomics(program)
                 suffix = f"{'d' if self.wrt is None else 'r'}{len(self.directions)}"
                 program = replace(program, name=f"{base.program.name}_{suffix}")
@@ -179,7 +181,7 @@ class Derivative:
 
             facts = [getattr(self, f.name) for f in fields(self) if f.compare and f.name != "base"]
             about = (*facts, own, len(base.program.results), len(made.constants), machine)
-            program = derived(staged, about, stacks, derive)
+            program = derived(made, about, stacks, derive)
         return StagedProgram(program, made.options, tuple(stacks.choices), constants=made.constants)
 
     def _made_before(self, stacks: Stacks) -> Program | None:
@@ -217,9 +219,14 @@ def _zero(value: Any) -> Any:
 @functools.lru_cache(maxsize=1024)
 def _reached(base: StagedProgram, mask: Mask) -> Mask:
     """Returns the mask of results that change with the parameters of a mask."""
-    if base.source is not None:
+    source = base.source
+    if source is not None:
+
+        def make() -> Mask:
+            return tuple(v is not None for v in source.along(mask).results)
+
         with contextlib.suppress(GradientError):  # it is refused where the derivative is computed
-            return tuple(v is not None for v in base.source.along(mask).results)
+            return kept(TANGENTS, lambda: base.source_key, ("reached", mask), base.options, make)
     program = base.program
     found = active_variables(program, chosen(program.params, mask))
     return tuple(v in found for v in program.results)

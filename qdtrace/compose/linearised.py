@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
+import hashlib
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from qdtrace.autodiff.extremes import with_extremes
+from qdtrace.compose.pass_cache import TANGENTS, GraphKey, kept
 from qdtrace.compose.staged_program import StagedProgram
 from qdtrace.errors import GradientError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any
+
+    from qdtrace.config import FastMath, Options
 
     Mask = tuple[bool, ...]
 
@@ -22,25 +26,68 @@ def chosen(values: Iterable[Any], mask: Iterable[bool]) -> Iterator[Any]:
     return (v for v, wanted in zip(values, mask, strict=True) if wanted)
 
 
-@functools.lru_cache(maxsize=1024)
-def linearised(base: StagedProgram, masks: tuple[Mask, ...], out: Mask, *, with_primal: bool = False) -> StagedProgram:
-    """Returns the program of the tangents of results `out` along a direction for each mask.
+@dataclass(frozen=True, eq=False)
+class Linearised:
+    """The program of the tangents of results `out` of `base` along a direction for each mask.
 
     The parameters of `base` are followed by the parts of the directions, then by known values (`constants`). Results of
-    `base` come before the tangents if `with_primal`. Raises GradientError if JAX has no tangents.
+    `base` come before the tangents if `with_primal`. JAX makes it if what is wanted is not on disk.
     """
-    made = base.source
-    if made is None:
+
+    base: StagedProgram
+    masks: tuple[Mask, ...]
+    out: Mask
+    with_primal: bool
+
+    @functools.cached_property
+    def staged(self) -> StagedProgram:
+        """The program. Raises GradientError if JAX has no tangents."""
+        base, made = self.base, self.base.source
+        assert made is not None
+        own, results = len(made.params), base.program.results
+        for mask in self.masks:
+            made = made.along((*mask, *[False] * (len(made.params) - own)))
+        wanted, likes = list(chosen(made.results, self.out)), list(chosen(results, self.out))
+        if self.with_primal:
+            wanted, likes = [*made.primal, *wanted], [*results, *likes]
+        with base.depth_told():
+            program, constants = made.program(wanted, likes)
+        summed = with_extremes(program)
+        # the values that are compared are computed twice
+        options = base.options if summed is program else replace(base.options, fast_math=False)
+        return StagedProgram(summed, options, constants=tuple(constants))
+
+    @functools.cached_property
+    def key(self) -> GraphKey:
+        """The key of what is derived of it."""
+        key = self.base.source_key
+        if key.reason:
+            return self.staged.key
+        text = repr((key.digest, self.masks, self.out, self.with_primal))
+        return GraphKey(hashlib.sha256(text.encode()).hexdigest(), key.locs)
+
+    @functools.cached_property
+    def _facts(self) -> tuple[FastMath, int]:
+        def make() -> tuple[FastMath, int]:
+            return self.staged.options.fast_math, len(self.staged.constants)
+
+        about = ("facts", self.masks, self.out, self.with_primal)
+        return kept(TANGENTS, lambda: self.base.source_key, about, self.base.options, make)
+
+    @property
+    def options(self) -> Options:
+        """The options of the program."""
+        return replace(self.base.options, fast_math=self._facts[0])
+
+    @property
+    def constants(self) -> tuple[Any, ...]:
+        """Known values, of its last parameters."""
+        return self.staged.constants if self._facts[1] else ()
+
+
+@functools.lru_cache(maxsize=1024)
+def linearised(base: StagedProgram, masks: tuple[Mask, ...], out: Mask, *, with_primal: bool = False) -> Linearised:
+    """Returns the program of tangents. Raises GradientError if `base` was not traced."""
+    if base.source is None:
         raise GradientError(f"{base.program.name}: a program that was not traced has no derivative")
-    own, results = len(made.params), base.program.results
-    for mask in masks:
-        made = made.along((*mask, *[False] * (len(made.params) - own)))
-    wanted, likes = list(chosen(made.results, out)), list(chosen(results, out))
-    if with_primal:
-        wanted, likes = [*made.primal, *wanted], [*results, *likes]
-    with base.depth_told():
-        program, constants = made.program(wanted, likes)
-    summed = with_extremes(program)
-    # the values that are compared are computed twice
-    options = base.options if summed is program else replace(base.options, fast_math=False)
-    return StagedProgram(summed, options, constants=tuple(constants))
+    return Linearised(base, masks, out, with_primal)

@@ -6,6 +6,9 @@ user's function computes (a helper that it calls, a captured array, a default, x
 asked of Python code. Nothing is kept of a graph that holds an object of Python, as a derivative rule is: it has no
 faithful text.
 
+Tangents, which JAX makes, are found by the traced equations (`source_key`): a process that finds all that is derived of
+them makes none.
+
 Source lines are no part of a key: an edit above a function moves them, and changes nothing else. A key has the pattern
 of equal and different lines instead, and a kept graph refers to the lines of the graph that it is looked up for.
 """
@@ -45,7 +48,7 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Program
 
 T = TypeVar("T")
-PASSES, DERIVATIONS = "passes", "derivations"
+PASSES, TANGENTS, DERIVATIONS = "passes", "tangents", "derivations"
 """Names of what is kept, in the counters."""
 _FORMAT = 2
 _PRINTED = {DType, bool, int, float, str, tuple, type(None)}
@@ -125,26 +128,26 @@ def kept(
 
     `about` is what else it depends on: values with faithful `repr`.
     """
-    reason = _reason_against(options) or key().reason
-    if reason:
-        miss(name, reason)
+    reason = _reason_against(options)
+    graph = None if reason else key()
+    if graph is None or graph.reason:
+        miss(name, reason if graph is None else graph.reason)
         return make()
-    locs = key().locs
     chosen = {name: value for name, value in asdict(options).items() if name not in PROCESS_KNOBS}
-    parts = repr((name, key().digest, about, chosen, _versions()))
+    parts = repr((name, graph.digest, about, chosen, _versions()))
     place = hashlib.sha256(parts.encode()).hexdigest()[:32]
     store = backend("cpu")
     data = store.find_kept(name, place, options)
     if data is not None:
         try:
-            found: T = _Reader(io.BytesIO(data), locs).load()
+            found: T = _Reader(io.BytesIO(data), graph.locs).load()
             if is_valid(found):
                 return found
             miss(name, "other memory")
         except Exception:
             miss(name, "not readable")
     value = make()
-    if (data := written(value, locs)) is not None:
+    if (data := written(value, graph.locs)) is not None:
         store.keep(place, data, options)
     return value
 

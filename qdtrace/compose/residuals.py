@@ -99,7 +99,7 @@ def reverse_of(base: StagedProgram, wrt: Mask, out: Mask) -> Reverse:
 
 def _joined(base: StagedProgram, wrt: Mask, out: Mask) -> tuple[Program, Sequence[Var]]:
     """Returns the program of primal and tangents to which residuals refer, and its linear parameters."""
-    program, own = linearised(base, (wrt,), out, with_primal=True).joined, len(base.program.params)
+    program, own = linearised(base, (wrt,), out, with_primal=True).staged.joined, len(base.program.params)
     program = with_known_trips(program)
     return program, program.params[own : own + sum(wrt)]
 

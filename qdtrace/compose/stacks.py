@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from qdtrace.analysis.machine import Machine
     from qdtrace.autodiff.loops.policy import StorageChoice
-    from qdtrace.compose.staged_program import StagedProgram
+    from qdtrace.compose.linearised import Linearised
     from qdtrace.config import Options
 
 T = TypeVar("T")
@@ -32,8 +32,8 @@ def stacks_for(options: Options, machine: Machine) -> Stacks:
     return Stacks(lane_budget(options, machine), machine.reverse, memory, lanes)
 
 
-def derived(staged: StagedProgram, about: tuple[object, ...], stacks: Stacks, make: Callable[[], T]) -> T:
-    """Returns what `make` derives of a program within the memory of `stacks`, and adds its choices to them. It is taken
+def derived(tangents: Linearised, about: tuple[object, ...], stacks: Stacks, make: Callable[[], T]) -> T:
+    """Returns what `make` derives of tangents within the memory of `stacks`, and adds its choices to them. It is taken
     from disk if it was made with the same budget, if it has choices, and asked for no more memory than there is."""
 
     def made() -> tuple[T, tuple[StorageChoice, ...], int | None, int]:
@@ -44,6 +44,6 @@ def derived(staged: StagedProgram, about: tuple[object, ...], stacks: Stacks, ma
         return found[2] in (None, stacks.budget) and found[3] <= stacks.memory
 
     about = (*about, stacks.limits, stacks.fewest_lanes)
-    result, choices, _, _ = kept(DERIVATIONS, lambda: staged.key, about, staged.options, made, is_valid)
+    result, choices, _, _ = kept(DERIVATIONS, lambda: tangents.key, about, tangents.options, made, is_valid)
     stacks.choices[:] = choices
     return result

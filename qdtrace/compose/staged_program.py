@@ -10,6 +10,7 @@ from qdtrace.analysis.machine import CPU
 from qdtrace.batching.batch import batch, batched_references
 from qdtrace.compose.depth import depth_told
 from qdtrace.compose.pass_cache import graph_key, optimised, pipelines
+from qdtrace.compose.source_key import source_key
 from qdtrace.errors import warn
 from qdtrace.ir.custom import without_rules
 from qdtrace.ir.faults import checks_of
@@ -98,6 +99,12 @@ class StagedProgram:
     def key(self) -> GraphKey:
         """The key of what is kept on disk of the program's derivatives."""
         return graph_key(self._recording)
+
+    @functools.cached_property
+    def source_key(self) -> GraphKey:
+        """The key of its tangents, before JAX makes them."""
+        assert self.source is not None
+        return source_key(self.source, self.key)
 
     @functools.cached_property
     def rules(self) -> tuple[Rule | str, ...]:

@@ -54,6 +54,7 @@ def _private(module: str, name: str) -> Any:
 
 
 extend_axis_env_nd = _private("core", "extend_axis_env_nd")  # without it collectives of the axis are JAX's NameError
+settings = _private("config", "trace_context")  # a function: all settings that traces depend on
 ClosedJaxpr = _private("core", "ClosedJaxpr")  # jax 0.12 has none: a jaxpr has its constants
 
 __all__ = [

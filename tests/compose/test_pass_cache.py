@@ -23,7 +23,8 @@ from lowering.runtime import cache
 from qdtrace.analysis.machine import CPU, GPU
 from qdtrace.autodiff import rows
 from qdtrace.backend import backend
-from qdtrace.compose import pass_cache, stack_budget
+from qdtrace.compose import pass_cache, source_key, stack_budget
+from qdtrace.compose.derivative import _reached
 from qdtrace.compose.linearised import linearised
 from qdtrace.compose.pass_cache import _Reader, graph_key, kept, optimised, written
 from qdtrace.compose.residuals import keeping, residuals_of, reverse_of
@@ -57,7 +58,8 @@ TEXT = """program p(x: ref[f32,8], n: ref[i32])
 
 
 @pytest.fixture
-def on_disk(tmp_path):
+def on_disk(tmp_path, monkeypatch):
+    monkeypatch.setattr(source_key, "TAUGHT", {})  # other tests of this process leave import rules
     with qd.options(offline_cache=True, offline_cache_passes=True, offline_cache_dir=tmp_path):
         yield tmp_path
 
@@ -204,7 +206,7 @@ def test_a_graph_with_an_object_of_python_is_not_kept(on_disk):
 def _forget():
     """Has the next trace of a function look on disk for what this process has derived."""
     jax.clear_caches()
-    for made in (linearised, residuals_of, reverse_of, keeping):
+    for made in (linearised, residuals_of, reverse_of, keeping, _reached):
         made.cache_clear()
 
 
@@ -279,10 +281,7 @@ def test_gradients_from_disk_have_the_same_bits(on_disk, name):
 
     (cold, warm), (_, work) = _twice(jax.jit(jax.grad(total, wrt)), *args)
     _same(warm, cold)
-    kinds = {"object of Python in the graph"}  # a linear function of which only the transpose is known
-    assert {k.split(": ")[1] for k in work.misses} <= kinds
-    if not work.misses:
-        assert (work.derivations, work.pipelines) == (0, 0)
+    assert (work.derivations, work.pipelines, work.misses) == (0, 0, {})
 
 
 def test_a_derivation_for_another_machine_is_another_key(on_disk):
@@ -432,13 +431,18 @@ def pulled(v):
 pulled.defvjp(lambda v: (pulled(v), None), lambda _, g: ({pull} * g,))
 if {pull} == 3.0:
     pulled = lambda v: v * 3.0
-plugin = Primitive("plugin")
-plugin.def_abstract_eval(lambda x: x)
-qd.def_import_rule(plugin, lambda v: v * {plugin})
+if {rule} == 2.0:
+    ruled = lambda v: v * v
+bound = lambda v: v * {plugin}
+if {plugin} != 0.0625:
+    plugin = Primitive("plugin")
+    plugin.def_abstract_eval(lambda x: x)
+    qd.def_import_rule(plugin, lambda v: v * {plugin})
+    bound = plugin.bind
 def inner(v):
     return v * {inner} + captured[0]
 def helper(v):
-    return plugin.bind(pulled(ruled(inner(v)))) * K
+    return bound(pulled(ruled(inner(v)))) * K
 def f(x, n={default}):
     out = qd.zeros_like(x)
     for i in qd.range(x.shape[0]):

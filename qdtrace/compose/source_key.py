@@ -1,0 +1,220 @@
+"""A faithful description of a program's source, by which its tangents are found on disk.
+
+Tangents are made by JAX's rules from the traced equations, so the key of a graph does not determine them: two functions
+with the same graph may have other derivatives. The description has each equation with its primitive, parameters,
+operands and lines, and each known value by its bits. It has a reason instead if something has no faithful description:
+a derivative rule of the user, a primitive that is not JAX's, a large array.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import hashlib
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from jax.interpreters import ad
+
+from qdtrace.compose.pass_cache import GraphKey
+from qdtrace.errors import Loc
+from qdtrace.ir.program import Var
+from qdtrace.trace import compat, markers
+from qdtrace.trace.importer.registry import TAUGHT
+from qdtrace.trace.own_indices import inside_p
+from qdtrace.trace.source import eqn_loc
+from qdtrace.trace.tree import Region
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from qdtrace.compose.source import Memory, Source
+
+LARGE = 1 << 20
+"""Most bytes of a known array that is looked at."""
+_SMALL = 64
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_NUMBERS = (int, float, complex)
+_SHOWN = {"AbstractMesh", "Mesh", "UnspecifiedValue"}
+"""Types of JAX whose `repr` is faithful: what `jit` has as parameters."""
+
+
+class _UnknownError(Exception):
+    """Something has no faithful description."""
+
+
+def source_key(source: Source, graph: GraphKey) -> GraphKey:
+    """Returns the key of a program's tangents, given that of its graph."""
+    if graph.reason:
+        return graph
+    locs: dict[Loc, int] = {loc: k for k, loc in enumerate(graph.locs)}
+    try:
+        text = _Description(locs).source(source)
+    except _UnknownError as error:
+        return GraphKey("", (), str(error))
+    return GraphKey(hashlib.sha256(repr((graph.digest, text)).encode()).hexdigest(), tuple(locs))
+
+
+class _Description:
+    """Describes equations; variables are numbered as they come, lines by `locs`, which grows."""
+
+    def __init__(self, locs: dict[Loc, int]) -> None:
+        self._locs = locs
+        self._uids: dict[Any, int] = {}
+        self._numbers: dict[Any, int] = {}
+        self._jaxprs: dict[int, tuple[Any, Any]] = {}
+        self._types: dict[Any, Any] = {}
+        self._contexts: dict[int, tuple[Any, str]] = {}
+        self._checked: set[Any] = set()
+
+    def source(self, source: Source) -> Any:
+        """Returns the description of a source."""
+        if source.unknown is not None or TAUGHT or compat.settings is None:
+            raise _UnknownError("import rule of the user" if TAUGHT else "not known")
+        settings = [repr(getattr(value, "axis_sizes", value)) for value in compat.settings()]
+        params = {v: k for k, v in enumerate(source.params)}
+        memory: dict[int, int] = {}
+        return (
+            settings,
+            [(self.var(v), params[ref]) for v, ref in source.values.items()],
+            [(self.var(v), self.value(value)) for v, value in source.constants.items()],
+            [
+                # buffers that are one have one description
+                (self.var(v), memory.setdefault(id(m), len(memory)), *self._memory(m, params))
+                for v, m in source.memory.items()
+            ],
+            [(self.item(s.item), [self.atom(c) for c in s.conditions]) for s in source.steps],
+            [None if v is None else self.atom(v) for v in (*source.results, *source.primal)],
+        )
+
+    def _memory(self, memory: Memory, params: Mapping[Any, int]) -> Any:
+        fill = ("parameter", params[memory.fill]) if isinstance(memory.fill, Var) else self.value(memory.fill)
+        ref = None if memory.ref is None else params[memory.ref]
+        return (memory.shape, memory.dtype.value, memory.hint, ref, fill)
+
+    def item(self, item: Any) -> Any:
+        """Returns the description of an equation or region."""
+        if not isinstance(item, Region):
+            return self.eqn(item)
+        begin = item.eqn and self.eqn(item.eqn)
+        items = [self.item(inner) for inner in item.items]
+        test = item.test and (item.test[0], self.atom(item.test[1]))
+        return (item.kind, begin, self.value(item.loc), self.value(item.hints), items, test)
+
+    def eqn(self, eqn: Any) -> Any:
+        """Returns the description of an equation."""
+        if eqn.primitive not in self._checked:
+            self._check(eqn.primitive)
+        operands = [self.atom(v) for v in eqn.invars]
+        params = [(k, self._uid(v) if k == "uid" else self.value(v)) for k, v in eqn.params.items()]
+        place, settings = self.value(eqn_loc(eqn)), self._settings(eqn)
+        return (eqn.primitive.name, operands, params, place, settings, list(map(self.var, eqn.outvars)))
+
+    def _settings(self, eqn: Any) -> str:
+        known = self._contexts.get(id(eqn.ctx))
+        if known is None:
+            known = self._contexts[id(eqn.ctx)] = (eqn.ctx, repr(eqn.ctx))
+        return known[1]
+
+    def _check(self, primitive: Any) -> None:
+        """Raises _UnknownError unless a primitive is JAX's or a marker, with a rule of forward mode of JAX or ours."""
+        if primitive not in _primitives() or not _is_own(ad.primitive_jvps.get(primitive)):
+            raise _UnknownError(f"primitive {primitive.name}")
+        self._checked.add(primitive)
+
+    def var(self, var: Any) -> Any:
+        """Returns the description of a variable where it is bound."""
+        self._numbers[var] = len(self._numbers)
+        return self.type(var.aval)
+
+    def type(self, aval: Any) -> Any:
+        """Returns the description of an abstract value."""
+        known = self._types.get(aval)
+        if known is None:
+            known = self._types[aval] = (type(aval).__name__, str(aval), getattr(aval, "weak_type", False))
+        return known
+
+    def atom(self, atom: Any) -> Any:
+        """Returns the description of an operand."""
+        if isinstance(atom, compat.Literal):
+            return (self.value(atom.val), self.type(atom.aval))
+        if atom not in self._numbers:  # of a region around, or a `_`
+            self._numbers[atom] = len(self._numbers)
+            return (self._numbers[atom], self.type(atom.aval))
+        return self._numbers[atom]
+
+    def value(self, value: Any) -> Any:
+        """Returns the description of a parameter or known value."""
+        kind = type(value)
+        if kind in _PLAIN:
+            return (kind.__name__, value) if kind is not str else value
+        if isinstance(value, tuple | list):
+            return (kind.__name__, *map(self.value, value))
+        if isinstance(value, dict):
+            return (kind.__name__, *((self.value(k), self.value(v)) for k, v in value.items()))
+        if isinstance(value, Loc):
+            return ("line", self._locs.setdefault(value, len(self._locs)))
+        if isinstance(value, np.dtype | enum.Enum):
+            return (kind.__name__, str(value))
+        if isinstance(value, np.ndarray | np.generic | jax.Array):
+            return self._array(value)
+        if isinstance(value, _NUMBERS):  # JAX's, with a dtype
+            bare: Any = next(number for number in _NUMBERS if issubclass(kind, number))
+            return (kind.__name__, str(getattr(value, "dtype", "")), bare(value))
+        if isinstance(value, type) and issubclass(value, np.generic):
+            return ("type", value.__name__)
+        if compat.is_jaxpr(value):
+            return self._jaxpr(value)
+        if not _is_module_own(kind.__module__):
+            raise _UnknownError(f"{kind.__name__} in an equation")
+        if is_dataclass(value):
+            return (kind.__name__, *(self.value(getattr(value, f.name)) for f in fields(value)))
+        if kind.__name__ not in _SHOWN:
+            raise _UnknownError(f"{kind.__name__} in an equation")
+        return (kind.__name__, repr(value))
+
+    def _array(self, value: Any) -> Any:
+        if isinstance(value, compat.Tracer):
+            raise _UnknownError("traced value")
+        if not isinstance(value.dtype, np.dtype) or value.nbytes > LARGE:
+            raise _UnknownError("large array" if isinstance(value.dtype, np.dtype) else f"array of {value.dtype}")
+        array = np.asarray(value)
+        content = array.tobytes() if array.nbytes < _SMALL else hashlib.sha256(array.tobytes()).hexdigest()
+        return (type(value).__name__, array.dtype.type.__name__, array.dtype.str, array.shape, content)
+
+    def _uid(self, uid: Any) -> int:
+        return self._uids.setdefault(uid, len(self._uids))
+
+    def _jaxpr(self, value: Any) -> Any:
+        known = self._jaxprs.get(id(value))  # functions of jnp are traced once
+        if known is None:
+            outside, self._numbers = self._numbers, {}
+            jaxpr, constants = compat.open_jaxpr(value), compat.constants_of(value)
+            bound = [self.var(v) for v in (*jaxpr.constvars, *jaxpr.invars)]
+            eqns = [self.eqn(e) for e in jaxpr.eqns]
+            text = (bound, list(map(self.value, constants)), eqns, [self.atom(v) for v in jaxpr.outvars])
+            self._numbers = outside
+            known = self._jaxprs[id(value)] = (value, text)
+        return known[1]
+
+
+@functools.cache
+def _primitives() -> frozenset[Any]:
+    (of_jit,) = jax.make_jaxpr(jax.jit(lambda: 0))().jaxpr.eqns
+    named = (*vars(jax.lax).items(), *vars(markers).items())
+    return frozenset([*(p for name, p in named if name.endswith("_p")), of_jit.primitive, inside_p])
+
+
+def _is_own(rule: Any) -> bool:
+    """Returns whether a rule, with all functions that it is made of, is JAX's or this package's."""
+    if isinstance(rule, functools.partial):
+        return all(map(_is_own, (rule.func, *rule.args, *rule.keywords.values())))
+    if isinstance(rule, tuple | list):
+        return all(map(_is_own, rule))
+    return not callable(rule) or _is_module_own(getattr(rule, "__module__", None) or "")
+
+
+def _is_module_own(name: str) -> bool:
+    return name.partition(".")[0] in ("jax", "jaxlib", "qdtrace")
