@@ -109,7 +109,7 @@ def test_only_the_work_in_between_is_in_a_difference():
     before = qd.stats()
     f(jnp.ones(3))
     work = qd.stats() - before
-    assert work == qd.Stats(0, 0, 0, 0, 0, 0, 0, {}, {}, {}, 0, 0, work.bytes_on_disk)
+    assert work == qd.Stats(0, 0, 0, 0, 0, 0, 0, 0, {}, {}, {}, 0, 0, work.bytes_on_disk)
     f(jnp.ones(4))
     assert (qd.stats() - before).traces == 1
     jax.jit(lambda x: f(x) + f(2 * x))(jnp.ones(4))
