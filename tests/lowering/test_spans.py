@@ -230,6 +230,21 @@ def test_parts_of_a_reverse_loop():
     assert parts.limit == 50
 
 
+def test_what_rows_do_not_read_is_computed_behind_them():
+    """No memory keeps it: the last part makes the check and the gather."""
+    parts = parts_of(RAGGED.replace("g: f32 = add t f", "g: f32 = mul t c"))
+    assert parts.before is None
+    assert names(parts.after) == ["accum", "accum", "bound", "load", "load", "load", "load", "mul", "mul"]
+    assert [ref.hint for ref in parts.kept] == ["left"]
+
+
+def test_checks_of_what_rows_read_are_made_before_them():
+    read = RAGGED.replace("g: f32 = add t f", "h: f32 = convert[dtype=f32] d\n      g: f32 = add t h")
+    parts = parts_of(read)
+    assert names(parts.before) == ["bound", "load"]
+    assert "bound" not in names(parts.rows) + names(parts.after)
+
+
 CHECK = "bound[axis=0, buffer=x, shape=(60), size=60] b"
 NOT_LOADED_EARLY = {
     "nobody checks the index": (CHECK, "add b 0:i32"),

@@ -89,7 +89,7 @@ class _Plan:
     loaded: set[Var] = field(default_factory=set[Var])
     """Values that `before` computes and keeps."""
     checked: set[Var] = field(default_factory=set[Var])
-    """Results of checks that `before` makes."""
+    """Results of checks that other parts make."""
     unused: set[Var] = field(default_factory=set[Var])
 
 
@@ -99,12 +99,12 @@ class _Cut:
         self.values = values
         self.accumulated = late
         self.wanted: dict[Key, Var] = {}
-        """Values that `before` computes and keeps, by their keys."""
+        """Values that `before` computes and keeps for the rows, by their keys."""
         self.checks: dict[tuple[Key, int], Var] = {}
-        """Results of checks that `before` makes, by key and size."""
+        """Results of checks that the rows leave to other parts, by key and size."""
+        self.early: set[tuple[Key, int]] = set()
+        """Names in `checks` whose results the rows use, so that `before` makes them."""
         self.there: dict[Eqn, bool] = {}
-        self.after: set[Var] = set()
-        """Values that `after` recomputes."""
         self.origins: dict[Eqn, Eqn] = {}
 
     def parts(self, first: Var, last: Var, walks: tuple[Walk, ...]) -> SpanParts | None:
@@ -115,23 +115,28 @@ class _Cut:
         late = any(p.late for p in plans)
         if not late and self.values.gathers.isdisjoint(self.wanted):
             return None
-        limit = self.values.limit
-        kept = {key: ref_var(v.dtype, (limit,), "kept") for key, v in self.wanted.items()}
+        kept: dict[Key, Var] = {}
+        before = _Part(self, first, {})
+        for name, check in self.checks.items():
+            if name in self.early or not late:
+                before.value(check)
+        for key, var in self.wanted.items():
+            before.value(var)
+            before.keep(key, kept)
+        after = _Part(self, first, kept, before)
+        for name, check in self.checks.items():
+            if name not in before.checked:
+                after.value(check)
+        for plan in plans:
+            after.late(plan)
         memory = (*kept.values(), *(m for p in plans for m in p.crossing.values()))
         if sum(ref_type(m).dtype.bits for m in memory) > 8 * MOST_BYTES:
             return None
-        before, after = _Part(self, first, {}, checks=True), _Part(self, first, kept, checks=False)
-        for check in self.checks.values():
-            before.value(check)
-        for key, var in self.wanted.items():
-            before.store(kept[key], before.value(var), before.index)
-        for plan in plans:
-            after.late(plan)
         rows = _Rows(plans, {v: kept[k] for v, k in self.values.keys.items() if k in kept}, self.origins)
         return SpanParts(
             first,
             last,
-            limit,
+            self.values.limit,
             memory,
             before.task(self.task),
             rows.rebuild_task(self.task),
@@ -174,7 +179,7 @@ class _Cut:
         return pure and values.key(eqn.outvar) is None
 
     def _is_there(self, atom: Atom) -> bool:
-        """Returns whether `after` can recompute a value of the position from kept values."""
+        """Returns whether `after` can compute a value of the position."""
         values = self.values
         eqn = values.made.get(atom) if isinstance(atom, Var) else None
         if eqn is None or values.sure(atom) is not None:
@@ -184,27 +189,9 @@ class _Cut:
             self.there[eqn] = again and all(map(self._is_there, _operands(eqn)))
         return self.there[eqn]
 
-    def _need_after(self, atom: Atom) -> None:
-        """Keeps the indirect loads from which `after` recomputes a value of the position."""
-        values = self.values
-        eqn = values.made.get(atom) if isinstance(atom, Var) else None
-        if eqn is None or atom in self.after or not isinstance(atom, Var):
-            return
-        self.after.add(atom)
-        if eqn.primitive is LOAD and not values.is_direct(eqn):
-            sure = values.sure(atom)
-            assert sure is not None
-            self.wanted.setdefault(values.keys[atom], sure)
-        else:
-            for operand in _operands(eqn):
-                self._need_after(operand)
-
     def _look_at(self, plan: _Plan) -> None:
         """Decides which values of the position are kept, recomputed or unused."""
         values, block = self.values, plan.walk.block
-        for eqn in plan.late:
-            for operand in _operands(eqn):
-                self._need_after(operand)
         needed = {a for a in block.results if isinstance(a, Var)}
         for eqn in reversed(block.eqns):
             if eqn in plan.late:
@@ -231,6 +218,7 @@ class _Cut:
             return
         plan.checked.add(eqn.outvar)
         if eqn.outvar in needed:
+            self.early.add(name)
             needed.update(used_vars(eqn))
 
 
@@ -242,16 +230,18 @@ def _operands(eqn: Eqn) -> tuple[Atom, ...]:
 class _Part(Builder):
     """Builds the body of a task over positions."""
 
-    def __init__(self, cut: _Cut, first: Var, kept: Mapping[Key, Var], *, checks: bool) -> None:
+    def __init__(self, cut: _Cut, first: Var, kept: dict[Key, Var], earlier: _Part | None = None) -> None:
         super().__init__()
         self.values = cut.values
         self.origins = cut.origins
         self.kept = kept
         """References from which values are loaded, by key."""
-        self.checks = checks
-        """True if indices are checked here, as each is once."""
+        self.earlier = earlier
+        self.checked: set[tuple[Key, int]] = set() if earlier is None else set(earlier.checked)
+        """The checks that are made in the earlier part or here, as each is once."""
         self.index = scalar_var(first.dtype, "p")
-        self._made: dict[object, Atom] = {}
+        self._made: dict[Key, Atom] = {}
+        self._bounds: dict[tuple[Key, int], Atom] = {}
 
     def task(self, like: Task) -> Task | None:
         """Returns the task, or None if it has nothing to do."""
@@ -268,22 +258,36 @@ class _Part(Builder):
             return self.index
         if not isinstance(atom, Var) or atom not in values.made:
             return atom
-        eqn, key = values.made[atom], values.keys[atom]
-        check = eqn.primitive is BOUND
-        name = key, eqn.params["size"] if check and self.checks else None
-        if name not in self._made:
-            self._made[name] = self._make(eqn, key, check)
-        return self._made[name]
+        key = values.keys[atom]
+        if values.made[atom].primitive is BOUND:
+            return self._checked(values.made[atom], key)
+        if key not in self._made:
+            # the value itself may be loaded at an index that another walk checks
+            eqn = values.made[values.sure(atom) or atom]
+            if self.earlier is not None and eqn.primitive is LOAD and not values.is_direct(eqn):
+                self.earlier.keep(key, self.kept)
+            if key in self.kept:
+                self._made[key] = self.load(self.kept[key], self.index)
+            else:
+                self._made[key] = self._copy(eqn, tuple(map(self.value, _operands(eqn)))).outvar
+        return self._made[key]
 
-    def _make(self, eqn: Eqn, key: Key, check: bool) -> Atom:
-        if key in self.kept:
-            return self.load(self.kept[key], self.index)
-        operands = tuple(map(self.value, _operands(eqn)))
-        if check and not self.checks:
-            return operands[0]
-        made = self._copy(eqn, operands)
-        if check:
-            self.origins[made] = eqn
+    def keep(self, key: Key, kept: dict[Key, Var]) -> None:
+        """Stores a value of the position that is computed here, if it is, unless it is kept already."""
+        value = self._made.get(key)
+        if value is not None and key not in kept:
+            kept[key] = ref_var(value.dtype, (self.values.limit,), "kept")
+            self.store(kept[key], value, self.index)
+
+    def _checked(self, eqn: Eqn, key: Key) -> Atom:
+        """Returns the operand of a check, which is made here if it is not made before."""
+        (operand,), name = map(self.value, eqn.invars), (key, int(eqn.params["size"]))
+        if name in self.checked:
+            return self._bounds.get(name, operand)
+        made = self._copy(eqn, (operand,))
+        self.origins[made] = eqn
+        self.checked.add(name)
+        self._bounds[name] = made.outvar
         return made.outvar
 
     def _copy(self, eqn: Eqn, operands: tuple[Atom, ...]) -> Eqn:
