@@ -70,6 +70,7 @@ def update(x, k):
     return x
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("dtype", "end"), [(d, e) for d, e in LARGEST if (d[0], e) != ("u", "min")])
 def test_the_ends_of_each_dtype_are_told(dtype: str, end: str) -> None:
     index = int(getattr(np.iinfo(dtype), end))

@@ -92,6 +92,7 @@ def each(f: Callable[..., Any], x: Any, keys: Any) -> np.ndarray:
     return np.array([float(f(x, k)) for k in np.ravel(keys)]).reshape(np.shape(keys))
 
 
+@pytest.mark.sample(4)
 @over_keys
 @pytest.mark.parametrize("options", [{}, {"debug": True}], ids=["compiled", "debug"])
 def test_idle_lanes_do_not_fail(f: Callable[..., Any], options: dict[str, Any]) -> None:
@@ -100,6 +101,7 @@ def test_idle_lanes_do_not_fail(f: Callable[..., Any], options: dict[str, Any]) 
             np.testing.assert_allclose(jax.vmap(f, (None, 0))(X, keys), each(f, X, keys), rtol=1e-5)
 
 
+@pytest.mark.sample(4)
 @over_keys
 def test_several_axes(f: Callable[..., Any]) -> None:
     keys = np.array([[0, 5], [8, 20], [7, 3]], np.int32)
@@ -110,6 +112,7 @@ def test_several_axes(f: Callable[..., Any]) -> None:
     np.testing.assert_allclose(got, np.stack([each(f, x, KEYS) for x in both], 1), rtol=1e-5)
 
 
+@pytest.mark.sample(4)
 @over_keys
 def test_derivatives(f: Callable[..., Any]) -> None:
     tangent = np.linspace(1, 2, 8, dtype=np.float32)

@@ -270,6 +270,7 @@ def test_a_second_process_derives_nothing_and_has_the_same_bits(on_disk, name, t
     assert (off.derivations, off.pipelines) == (made.derivations, made.pipelines)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_from_disk_have_the_same_bits(on_disk, name):
     make, args, bounds, wrt = CASES[name]

@@ -297,6 +297,7 @@ NESTED = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.usefixtures("on_cuda")
 @pytest.mark.parametrize("name", NESTED)
 def test_a_device_runs_its_branch_in_loops_and_derivatives(name: str) -> None:

@@ -25,6 +25,7 @@ DTYPES = ("bool", "int8", "uint8", "int16", "uint32", "int32", "float16", "bfloa
 WIDE = ("int64", "uint64", "float64")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 2), (2, 0)])
 @pytest.mark.parametrize("dtype", [*DTYPES, *WIDE])
 def test_bits_go_there_and_back(put, dtype: str, shape: tuple[int, ...]) -> None:

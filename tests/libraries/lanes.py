@@ -42,8 +42,14 @@ ALL = {
     ("others", "jvp"): "interpax_cubic",
 }
 """Derivatives in `make test-all` on top."""
-LONG = ("diffrax.checkpointed_gradient", "diffrax.implicit_kvaerno3")
-"""Values that `make test-all` compares: their adjoint and their solver stand in cases above."""
+LONG = {
+    "diffrax.checkpointed_gradient",
+    "diffrax.implicit_kvaerno3",
+    "diffrax.sde_euler",
+    "equinox.loop_checkpointed_gradient",
+    "lineax.gmres",
+}
+"""Values that `make test-all` compares: their loop, solver or adjoint stands in a case above, or in tests/autodiff."""
 
 
 @dataclass(frozen=True)

@@ -134,6 +134,7 @@ def agree(program: Program, args: list[np.ndarray], target: str, what: object) -
             same_bits(got, expected, (what, alone))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("target", "size"), [("avx512", FAR), ("avx512", NEAR), ("avx2", NEAR)])
 def test_machine_code(size, target, kind):

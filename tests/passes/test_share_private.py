@@ -140,6 +140,7 @@ class Lane:
         return sum(jnp.sum(jnp.cos(v)) for v in alive)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("seed", [*range(6), *(pytest.param(k, marks=pytest.mark.slow) for k in range(6, 200))])
 def test_random_lanes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     lane, x = Lane(seed), jnp.linspace(0.1, 0.9, 5)
