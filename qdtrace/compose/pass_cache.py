@@ -20,7 +20,8 @@ import hashlib
 import io
 import pickle
 import platform
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -34,7 +35,7 @@ from qdtrace.counters import count, miss
 from qdtrace.errors import Loc
 from qdtrace.ir.primitives import Primitive, primitive
 from qdtrace.ir.printer import print_program
-from qdtrace.ir.program import Stage
+from qdtrace.ir.program import Block, Eqn, Literal, Stage, Task, Var
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import walk_program
 from qdtrace.sources import version_of
@@ -158,6 +159,15 @@ def _versions() -> tuple[str, ...]:
     return source, np.__version__, jax.__version__, platform.python_version(), str(_FORMAT)
 
 
+def _reducer(kind: type[Any]) -> Callable[[Any], tuple[type[Any], tuple[Any, ...]]]:
+    parts = attrgetter(*(f.name for f in fields(kind)))
+    return lambda value: (kind, parts(value))
+
+
+_REDUCERS = {kind: _reducer(kind) for kind in (Var, Literal, Block, Eqn, Task)}
+"""Functions that write parts of a graph for their constructors, as `dataclasses` would look fields up each time."""
+
+
 def written(value: object, locs: tuple[Loc, ...]) -> bytes | None:
     """Returns the bytes of a value, or None if it has Python objects of users or lines that are not among `locs`."""
     numbers = {loc: k for k, loc in enumerate(locs)}
@@ -166,6 +176,7 @@ def written(value: object, locs: tuple[Loc, ...]) -> bytes | None:
     pickler.dispatch_table = {
         Primitive: lambda p: (primitive, (p.name,)),
         Loc: lambda loc: (_loc_of, (numbers[loc],)),
+        **_REDUCERS,
     }
     try:
         pickler.dump(value)
