@@ -18,7 +18,9 @@ LIGHT_BODY = 40
 LONG_BODY = 500
 """Innermost loop bodies above this cost get one vector per step."""
 PRIVATE_BUDGET = 1 << 18
-"""Bytes of private memory that the lanes of one step may take on the stack."""
+"""Bytes of private memory, without streams, that the lanes of one step may take on the stack."""
+STREAMED_BUDGET = 1 << 20
+"""The same limit with streams (`LaneFacts.cached_bytes`), which prefetch well."""
 PRIVATE_CACHED = 1 << 15
 """The most private memory with several vectors side by side: as much as the nearest cache holds."""
 WAITS = 2
@@ -45,7 +47,9 @@ def choose_shape(lanes: LaneFacts, target: Target, wanted: int | None, *, sums: 
     if not target.vector_bits:
         return Shape(1, 1, None, "target without vectors: scalar")
     width = max(2, target.vector_bits // lanes.element_bits)
-    while width > 2 and facts.private_bytes * width > PRIVATE_BUDGET:
+    while width > 2 and (
+        lanes.cached_bytes * width > PRIVATE_BUDGET or facts.private_bytes * width > STREAMED_BUDGET
+    ):
         width //= 2
     pressure = lanes.pressure
     vectors = wanted or _side_by_side(lanes, target, pressure, sums=sums)

@@ -120,6 +120,7 @@ class Backward:
             self.builder.accum(ref, adjoints.pop(eqn.outvar), *self.sweep.atoms(env, indices_of(eqn)))
 
     def _write(self, eqn: Eqn, env: Env, adjoints: Adjoints) -> None:
+        self.sweep.log.restore_old(self.sweep, eqn, env)
         ref = self.memory.get(eqn.invars[0])  # type: ignore[arg-type]
         if ref is None:
             return

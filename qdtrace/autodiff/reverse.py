@@ -15,7 +15,7 @@ from qdtrace.analysis.index.most_trips import MostTrips
 from qdtrace.analysis.index.trips import task_values
 from qdtrace.autodiff.activity import active_variables
 from qdtrace.autodiff.adjoints import Adjoints, Backward
-from qdtrace.autodiff.array_tape import put_arrays_on_tape
+from qdtrace.autodiff.array_tape import choose_for_arrays
 from qdtrace.autodiff.loops.cut import with_cut_loops
 from qdtrace.autodiff.loops.every_state import EveryState
 from qdtrace.autodiff.loops.needed import Needed
@@ -42,7 +42,7 @@ from qdtrace.ir.walk import private_bytes, task_refs, walk_program, walk_task
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from qdtrace.autodiff.loops.iterations import Storage
+    from qdtrace.autodiff.loops.replay import Storage
     from qdtrace.autodiff.volatile import Accesses
     from qdtrace.ir.program import Eqn, Task
     from qdtrace.ir.types import DType
@@ -101,7 +101,7 @@ def reverse(
         behind = {ref: known.content(k + 1, ref) or versions.before[k + 1, ref] for ref in found_behind(found)}
         is_checked = k in again or bool(known.params)
         trips = MostTrips(task)
-        put_arrays_on_tape(task, found, zero, trips, stacks.limits)
+        choose_for_arrays(task, found, zero, trips, stacks)
         sweep = Sweep(Builder(), memory, behind, found, zero, is_checked=is_checked)
         tasks.append(_reverse_task(task, sweep, trips, active, sure, adjoints, stacks))
     return replace(
@@ -153,6 +153,9 @@ def _reverse_task(
     needed = Needed(task, found.volatile, active, zero)
 
     def storage(eqn: Eqn, state: Sequence[DType], arrays: Sequence[Var]) -> Storage | Segments:
+        if found.log.nbytes(eqn):
+            found.log.allocate(sweep, eqn)
+            stacks.add_log(found.log.nbytes(eqn), eqn.loc)
         slots = lambda capacity: Slots(sweep.private, state, arrays, capacity)  # noqa: E731 - one for each stack
         used = private_bytes(sweep.hoisted)
         is_exact, most = constant_trips(eqn) is not None, most_steps(eqn, needed, stacks.limits)

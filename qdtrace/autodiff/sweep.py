@@ -54,6 +54,7 @@ class Sweep:
         self.hoisted: list[Eqn] = []
         """Equations that allocate private memory at the start of the iteration."""
         self.tape = Tape(accesses.taped, self.private)
+        self.log = accesses.log
         self.loop: Callable[[Eqn, Env, bool], None]
         """Emits a loop that keeps its states."""
 
@@ -94,11 +95,13 @@ class Sweep:
                 self.builder.loc = eqn.loc
                 self.loop(eqn, env, live)
             else:
+                self.log.keep_old(self, eqn, env)
                 self._emit(eqn, env, live)
 
     def _emit(self, eqn: Eqn, env: Env, live: bool) -> None:
         self.builder.loc = eqn.loc
         prim = eqn.primitive
+        self.log.record(self, eqn, env)
         if eqn.blocks:
             self._structured(eqn, env, live)
         elif prim.writes and eqn.invars[0] in self.zero:

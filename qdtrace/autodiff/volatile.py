@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.affine import AffineForms, Form
+from qdtrace.autodiff.undo_log import UndoLog
 from qdtrace.ir.memory import indices_of, written
 from qdtrace.ir.primitives import FOR, LOAD, Effect
 from qdtrace.ir.program import Eqn, Var, is_global, is_local
@@ -67,6 +68,12 @@ class Accesses:
     """Number of the last equation that writes a private array."""
     number: dict[Eqn, int] = field(default_factory=dict)
     """Number of the last equation inside a loop."""
+    log: UndoLog = field(default_factory=UndoLog)
+    """The stores to private arrays that the walk back undoes."""
+
+    def not_restored(self, loop: Eqn) -> set[Var]:
+        """Returns the private arrays whose content the walk back through a loop need not restore."""
+        return self.taped_arrays | self.log.covered.get(loop, set())
 
 
 def accesses(task: Task, zero: Container[Var] = ()) -> Accesses:

@@ -33,6 +33,7 @@ class EveryState:
 
         def back(t: Var, adjoints: list[Var]) -> Atoms:
             def iteration() -> Atoms:
+                replay.undo(t)
                 self.slots.restore(builder, t)
                 return replay.back(t, self.slots.load(builder, t), adjoints)
 

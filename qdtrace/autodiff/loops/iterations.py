@@ -1,32 +1,19 @@
-"""The interface between a loop of a reverse task and the storage of its states."""
+"""The iterations that lanes with different trip counts walk back through together."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from qdtrace.ir.program import Literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from qdtrace.autodiff.loops.replay import Replay
     from qdtrace.ir.builder import Builder
     from qdtrace.ir.program import Atom
 
     Atoms = list[Atom]
-
-
-class Storage(Protocol):
-    """Storage of a loop's states: it chooses which are kept, and recomputes those in between."""
-
-    def keep(self, builder: Builder, t: Atom, state: Sequence[Atom]) -> None:
-        """Saves the state before iteration `t`, if the storage keeps that one."""
-        ...
-
-    def backward(self, builder: Builder, iterations: Iterations, given: Sequence[Atom], replay: Replay) -> Atoms:
-        """Walks back through all iterations; returns the adjoints of carried values and of scalars from outside."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -141,6 +141,16 @@ class Stacks:
         self.is_asked |= other.is_asked
         self.needed = max(self.needed, other.needed)
 
+    def log_room(self) -> int:
+        """Returns the most bytes of a lane's undo logs, which do not thin. Short ones are always allowed."""
+        self.is_asked = True
+        return max(min(self.budget, self.limits.lane_bytes) // 4, self.limits.stack_bytes)
+
+    def add_log(self, nbytes: int, loc: Loc | None) -> None:
+        """Notes that a loop keeps old values of the elements that it changes (`undo_log`)."""
+        reason = f"what its stores to private arrays overwrite is kept, not the arrays: {_bytes(nbytes)} a lane"
+        self.choices.append(StorageChoice(loc, reason, 1, nbytes))
+
     def choose(self, size: LoopSize, used: int, loc: Loc | None) -> StorageChoice:
         """Makes the choice for the next loop of a task that already uses `used` bytes. Its budget is half of what is
         left, as the loops inside need some too."""

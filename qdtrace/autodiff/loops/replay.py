@@ -7,8 +7,9 @@ are walked back through: their values stay in registers, and no code in between 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from qdtrace.autodiff.loops.trip_counts import NUMBER
 from qdtrace.ir.carries import carried_params
 from qdtrace.ir.program import Literal, Var, is_local, literal
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from qdtrace.autodiff.adjoints import Backward
+    from qdtrace.autodiff.loops.iterations import Iterations
     from qdtrace.autodiff.loops.loop_state import LoopState
     from qdtrace.autodiff.sweep import Env, Sweep
     from qdtrace.ir.builder import Builder
@@ -108,14 +110,35 @@ class Replay:
             kept = self._after(values)
         return list(kept)
 
+    @property
+    def undoes(self) -> bool:
+        """Returns whether stores of the iterations are undone before they run again."""
+        return self.sweep.log.undoes(self.state.eqn)
+
+    def undo(self, n: Atom) -> Atoms:
+        """Undoes the stores of segment `n` to arrays that have a log; returns no values."""
+        loop, log = self.state.eqn, self.sweep.log
+        if self.undoes:
+            for k in reversed(range(self.steps)):
+                values = {**self.env, (loop, NUMBER): self._number(n, k)}
+                if self.state.index is not None:
+                    operands = self.sweep.atoms(self.env, loop.invars)
+                    values[self.state.index] = self.state.index_at(self.sweep.builder, values[loop, NUMBER], operands)
+                log.undo(self.sweep, loop.blocks[-1].eqns, values, log.covered[loop])
+        return []
+
+    def _number(self, n: Atom, k: int) -> Atom:
+        """Returns the number of iteration `k` of segment `n`."""
+        t = scaled(self.sweep.builder, n, self.steps, k)
+        return t if self.first is None else self.sweep.builder("add", self.first, t)
+
     def _values(self, n: Atom, k: int, kept: Sequence[Atom], memory: Env) -> Env:
         """Returns the values that iteration `k` of segment `n` begins with."""
-        builder = self.sweep.builder
-        t = scaled(builder, n, self.steps, k)
-        t = t if self.first is None else builder("add", self.first, t)
+        builder, t = self.sweep.builder, self._number(n, k)
         names = (*self.state.kept, *self.keys)
         counted = self.state.counted(builder, t, self.sweep.atoms(self.env, self.state.eqn.invars))
-        return {**self.env, **memory, **dict(zip(names, kept, strict=True)), **counted}
+        number = {(self.state.eqn, NUMBER): t}
+        return {**self.env, **memory, **number, **dict(zip(names, kept, strict=True)), **counted}
 
     def _after(self, values: Env) -> Atoms:
         """Returns the state after an iteration that ended with these values."""
@@ -124,3 +147,15 @@ class Replay:
         results = dict(zip(params, self.sweep.atoms(values, body.results), strict=True))
         self.sweep.pass_test(self.state.eqn, values, self.keys)
         return [*(results[p] for p in self.state.kept), *(values[k] for k in self.keys)]
+
+
+class Storage(Protocol):
+    """Storage of a loop's states: it chooses which are kept, and recomputes those in between."""
+
+    def keep(self, builder: Builder, t: Atom, state: Sequence[Atom]) -> None:
+        """Saves the state before iteration `t`, if the storage keeps that one."""
+        ...
+
+    def backward(self, builder: Builder, iterations: Iterations, given: Sequence[Atom], replay: Replay) -> Atoms:
+        """Walks back through all iterations; returns the adjoints of carried values and of scalars from outside."""
+        ...

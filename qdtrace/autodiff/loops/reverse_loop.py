@@ -13,7 +13,7 @@ from qdtrace.autodiff.loops.loop_state import loop_state, unneeded
 from qdtrace.autodiff.loops.replay import Replay
 from qdtrace.autodiff.loops.segments import Segments, sweep_hints
 from qdtrace.autodiff.loops.slots import copy_array
-from qdtrace.autodiff.loops.trip_counts import Counter, constant_trips
+from qdtrace.autodiff.loops.trip_counts import NUMBER, Counter, constant_trips
 from qdtrace.ir.builder import scalar_var
 from qdtrace.ir.carries import carried_params
 from qdtrace.ir.program import literal, ref_type
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from qdtrace.analysis.index.most_trips import MostTrips
     from qdtrace.autodiff.adjoints import Adjoints, Backward
-    from qdtrace.autodiff.loops.iterations import Storage
     from qdtrace.autodiff.loops.loop_state import LoopState
     from qdtrace.autodiff.loops.needed import Needed
+    from qdtrace.autodiff.loops.replay import Storage
     from qdtrace.autodiff.sweep import Env, Sweep
     from qdtrace.ir.program import Block, Eqn, Var
 
@@ -59,7 +59,7 @@ class Loops:
 
     def _state(self, eqn: Eqn) -> LoopState:
         if eqn not in self._kinds:
-            self._kinds[eqn] = loop_state(eqn, self._needed, self.sweep.accesses.taped_arrays)
+            self._kinds[eqn] = loop_state(eqn, self._needed, self.sweep.accesses.not_restored(eqn))
         return self._kinds[eqn]
 
     # Before: the sweep.
@@ -81,11 +81,13 @@ class Loops:
                 if live:
                     self._checked_later.add(eqn)
                 return
+        sweep.log.filling = eqn
         storage, body = self._storage[eqn], eqn.blocks[-1]
         if isinstance(storage, Segments) and storage.is_counted:
             assert trips is not None
             found = storage.sweep(sweep, state, env, live, trips, dict(zip(keys, more, strict=True)))
             env.update(zip((*eqn.outvars, *keys), found, strict=True))
+            sweep.log.filling = None
             return
         first = [*sweep.atoms(env, eqn.initials), *more, literal(0, DType.i32)]
         invars = [*sweep.atoms(env, eqn.control), *first]
@@ -99,6 +101,7 @@ class Loops:
                 values[state.index] = head[0]
             with builder.block((*head, *new, t)) as opened:
                 if block is body:
+                    values[eqn, NUMBER] = t
                     sweep.pass_test(eqn, values, keys)
                     storage.keep(builder, t, [values[k] for k in (*state.kept, *keys)])
                 sweep.plain(block.eqns, values, live)
@@ -106,6 +109,7 @@ class Loops:
                 if block is body:
                     results = [*results, *(values[k] for k in keys), counter.next(t)]
                 blocks.append(opened.close(results))
+        sweep.log.filling = None
         *outs, count = builder.emit(eqn.primitive, *invars, blocks=blocks, **{**sweep_hints(trips), **eqn.params})
         env.update(zip((*eqn.outvars, *keys), outs, strict=True))
         sweep.pass_test(eqn, env, keys)
@@ -142,7 +146,7 @@ class Loops:
             exact = constant_trips(eqn)  # a constant that left a branch as its result is a variable in `env`
             trips = trips if exact is None else literal(exact, DType.i32)
             found = storage.backward(builder, trips, given, replay)
-        elif state.is_kept:
+        elif state.is_kept or replay.undoes:
             found = storage.backward(builder, Iterations.together(builder, trips), given, replay)
         else:
             found = storage.backward(builder, Iterations(builder, trips), given, replay)

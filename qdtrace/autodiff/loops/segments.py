@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from qdtrace.autodiff.loops.every_state import EveryState
 from qdtrace.autodiff.loops.iterations import Iterations
 from qdtrace.autodiff.loops.replay import divided, private_memory, scaled
+from qdtrace.autodiff.loops.trip_counts import NUMBER
 from qdtrace.ir.builder import emit_loop
 from qdtrace.ir.carries import carried_params
 from qdtrace.ir.program import Literal, literal
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from qdtrace.autodiff.loops.iterations import Atoms, Storage
+    from qdtrace.autodiff.loops.iterations import Atoms
     from qdtrace.autodiff.loops.loop_state import LoopState
-    from qdtrace.autodiff.loops.replay import Replay
+    from qdtrace.autodiff.loops.replay import Replay, Storage
     from qdtrace.autodiff.loops.slots import Slots
     from qdtrace.autodiff.sweep import Env, Sweep
     from qdtrace.ir.builder import Builder
@@ -86,7 +87,7 @@ class Segments:
         memory: Env = {}
 
         def iteration(t: Atom, carried: Env) -> Env:
-            values: Env = {**env, **memory, **carried}
+            values: Env = {**env, **memory, **carried, (loop, NUMBER): t}
             if state.index is not None:
                 values[state.index] = state.index_at(builder, t, operands)
             sweep.plain(body.eqns, values, live)

@@ -122,6 +122,9 @@ class Thinning:
             slots.restore(builder, slot)
             return slots.load(builder, slot)
 
+        if replay.undoes:
+            back = (t, b("sub", start, 1), literal(-1, I32))
+            emit_loop(builder, back, (), lambda at, _: iterations.only_own(at, lambda: replay.undo(at), ()), index="at")
         state = iterations.only_own(start, load, [literal(0, v.dtype) for v in slots.values])
 
         def forward(at: Var, values: list[Var]) -> Atoms:

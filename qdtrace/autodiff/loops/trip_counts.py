@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MOST_TRIPS = 1 << 30
 """Most iterations of a loop in a gradient: their numbers, and multiples of a stride beyond them, must fit in i32."""
+NUMBER = "number"
+"""Part of the key of a loop's iteration number in an environment."""
 TOO_MANY = f"needs at most 2**{MOST_TRIPS.bit_length() - 1} iterations of a loop that a gradient goes back through"
 
 
