@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
 
 import jax
@@ -12,6 +13,7 @@ from jax.core import Tracer
 
 from qdtrace import failures, tracebacks
 from qdtrace.backend import backend
+from qdtrace.compose.bounds_from import BoundsFrom
 from qdtrace.compose.byte_order import PLAIN, is_foreign, native
 from qdtrace.compose.byte_order import has_foreign as has_foreign_order
 from qdtrace.compose.depth import depth_told
@@ -43,14 +45,14 @@ R_co = TypeVar("R_co", covariant=True)
 @overload
 def jit(
     f: Callable[P, R], *, static_argnums: int | Sequence[int] = ..., static_argnames: str | Iterable[str] = ...,
-    donate_argnums: int | Sequence[int] = ..., donate_argnames: str | Iterable[str] = ..., backend: str | None = ...,
-    options: dict[str, Any] | None = ...,
+    donate_argnums: int | Sequence[int] = ..., donate_argnames: str | Iterable[str] = ...,
+    bounds_from: str | Iterable[str] = ..., backend: str | None = ..., options: dict[str, Any] | None = ...,
 ) -> Jitted[P, R]: ...  # fmt: skip
 @overload
 def jit(
     *, static_argnums: int | Sequence[int] = ..., static_argnames: str | Iterable[str] = ...,
-    donate_argnums: int | Sequence[int] = ..., donate_argnames: str | Iterable[str] = ..., backend: str | None = ...,
-    options: dict[str, Any] | None = ...,
+    donate_argnums: int | Sequence[int] = ..., donate_argnames: str | Iterable[str] = ...,
+    bounds_from: str | Iterable[str] = ..., backend: str | None = ..., options: dict[str, Any] | None = ...,
 ) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...  # fmt: skip
 def jit(
     f: Callable[..., Any] | None = None,
@@ -59,6 +61,7 @@ def jit(
     static_argnames: str | Iterable[str] = (),
     donate_argnums: int | Sequence[int] = (),
     donate_argnames: str | Iterable[str] = (),
+    bounds_from: str | Iterable[str] = (),
     backend: str | None = None,
     options: dict[str, Any] | None = None,
 ) -> Any:
@@ -86,6 +89,11 @@ def jit(
             known when loops are compiled: a new buffer that is returned is then computed in place where that is right.
             A donation to a `jax.jit` around it holds as well, but such a buffer is copied.
         donate_argnames: the same by name.
+        bounds_from: names of arguments whose integers bound loops (`qd.range(row[i], row[i + 1])`). A call with arrays
+            finds the largest element and the largest step of each array once, and derivatives reserve memory for so
+            many iterations, rounded to a power of two. Arrays that differ in these trace anew. Of what is traced
+            already (in a `jax.jit` or `jax.vmap` around the call) nothing is known, and nothing changes. NumPy's arrays
+            may change, so each call looks at them.
         backend: JAX platform to compile for; the default device's when None.
         options: values for `qd.options` that hold for this function.
 
@@ -97,6 +105,7 @@ def jit(
         "static_argnames": static_argnames,
         "donate_argnums": donate_argnums,
         "donate_argnames": donate_argnames,
+        "bounds_from": bounds_from,
         "backend": backend,
         "options": options,
     }
@@ -122,6 +131,7 @@ class Jitted(Wrapped[P, R_co]):
         static_argnames: str | Iterable[str],
         donate_argnums: int | Sequence[int],
         donate_argnames: str | Iterable[str],
+        bounds_from: str | Iterable[str] | BoundsFrom,
         backend: str | None,
         options: dict[str, Any] | None,
     ) -> None:
@@ -141,6 +151,8 @@ class Jitted(Wrapped[P, R_co]):
             jax.jit(f, **self._given_settings())  # likewise: positions and names that the function does not have
         except (TypeError, ValueError) as error:
             raise TraceValueError(f"qd.jit: {str(error).splitlines()[0]}") from None
+        self._bounds = bounds_from if isinstance(bounds_from, BoundsFrom) else BoundsFrom.named(f, bounds_from)
+        self._with_limits: dict[object, Jitted[P, R_co]] = {}
         self._functions: dict[Options, tuple[Any, Programs]] = {}
         self._last: tuple[Options | None, Any, Programs] = (None, None, Programs())  # options of a call, and theirs
         named = f.func if isinstance(f, functools.partial) else f
@@ -151,6 +163,8 @@ class Jitted(Wrapped[P, R_co]):
     @overload
     def __call__(self: Jitted[P, R | complex], *args: P.args, **kwargs: P.kwargs) -> R: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._bounds is not None and (made := self._limited(args, kwargs)) is not self:
+            return made(*args, **kwargs)
         if get_current() is not None:
             return self._inside(args, kwargs)
         for x in args:
@@ -191,6 +205,8 @@ class Jitted(Wrapped[P, R_co]):
         if target != "cpu":  # its backend is loaded when it is asked for something
             backend(target)
         args, kwargs = to_jax((args, kwargs))
+        if (made := self._limited(args, kwargs)) is not self:
+            return made.lower(*args, target=target, **kwargs)
         try:
             with depth_told(self._name):
                 traced = self._specialised()[0].trace(*args, **kwargs)
@@ -215,6 +231,18 @@ class Jitted(Wrapped[P, R_co]):
         name = self._backend or jax.default_backend()
         return compat.gpu_platform() if name == "gpu" else name
 
+    def _limited(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Jitted[P, R_co]:
+        """Returns the function for arguments with these limits; itself if it is that, or nothing is known of them."""
+        bounds = self._bounds
+        if bounds is None or bounds.limits or not (found := bounds.found(args, kwargs)):
+            return self
+        made = self._with_limits.get(found)
+        if made is None:
+            settings: dict[str, Any] = {**self._jax_settings, "backend": self._backend, "options": self._overrides}
+            one = Jitted(self._function, bounds_from=replace(bounds, limits=found), **settings)
+            made = self._with_limits.setdefault(found, one)
+        return made
+
     # ------------------------------------------------------------------ tracing
     def _specialised(self) -> tuple[Any, Programs]:
         """The JAX function for the current options, and its programs; made at their first use."""
@@ -236,7 +264,8 @@ class Jitted(Wrapped[P, R_co]):
                 with jax.disable_jit(False):  # loops of this package exist only while a function is traced
                     return function(*args, **kwargs)
             with paused_garbage_collection(), programs.open():
-                return staged_call(self._function, args, kwargs, self._name, options, self._donations)
+                given = [] if self._bounds is None else self._bounds.tracers(args, kwargs)
+                return staged_call(self._function, args, kwargs, self._name, options, self._donations, given)
 
         function = jax.jit(staged, **self._given_settings())
         return function, programs

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
     from qdtrace.compose.told import Left
     from qdtrace.config import Options
+    from qdtrace.ir.program import Limits
 
 
 def _jvp_of_call(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
@@ -73,12 +74,14 @@ def stage(
     name: str,
     options: Options,
     donated: Sequence[Any] = (),
+    given: Sequence[tuple[Any, Limits]] = (),
 ) -> tuple[list[Any], list[Left]]:
     """Evaluates a traced function on JAX values (usually tracers). Returns flat outputs, and what is still to be shown.
 
     `names` are the arguments' names, for printed graphs and errors. Results may use the memory of `donated` arguments.
+    `given` arguments have limits.
     """
-    stager = Stager(name, options, _rule_of, hints=dict(zip(root.params, names, strict=True)))
+    stager = Stager(name, options, _rule_of, hints=dict(zip(root.params, names, strict=True)), given=given)
     stager.left = None if needs_jax(root.items, SMALL) else []
     stager.memory_of = pair_results(root, donated)
     for var, const in root.constants.items():

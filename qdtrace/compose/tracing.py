@@ -20,16 +20,23 @@ from qdtrace.trace.trace import trace_function
 from qdtrace.trace.tree import deepest_region
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from qdtrace.config import Options
+    from qdtrace.ir.program import Limits
 
 
 def staged_call(
-    f: Callable[..., Any], args: Any, kwargs: Any, name: str, options: Options, donations: tuple[Any, Any]
+    f: Callable[..., Any],
+    args: Any,
+    kwargs: Any,
+    name: str,
+    options: Options,
+    donations: tuple[Any, Any],
+    given: Sequence[tuple[Any, Limits]],
 ) -> Any:
     """Traces the function on JAX values of an enclosing `jax.jit` and stages what was traced; `donations` are positions
-    and names of donated arguments."""
+    and names of donated arguments, `given` those with limits."""
     donated = donated_leaves(f, args, kwargs, *donations)
     count(traces=1)
     with depth_told(name), timed("tracing"):
@@ -43,7 +50,7 @@ def staged_call(
         )
     leaves = [x for x in jax.tree.leaves((args, kwargs)) if isinstance(x, Tracer)]
     with depth_told(name, lambda: deepest_region(traced.root)), doing("importing", name, options=options):
-        outs, left = stage(traced.root, leaves, traced.names, name, options, donated)
+        outs, left = stage(traced.root, leaves, traced.names, name, options, donated, given)
     results = jax.tree.unflatten(traced.out_tree, outs)
     return with_left(results, left)
 

@@ -70,7 +70,7 @@ def atomics(b: jax.Array, n: jax.Array) -> jax.Array:
 
 
 # --- bodies
-@qd.jit(static_argnames=("rows", "names"), donate_argnums=0, options={"fast_math": False})
+@qd.jit(static_argnames=("rows", "names"), donate_argnums=0, bounds_from="stop", options={"fast_math": False})
 def bodies(x: jax.Array, stop: int | jax.Array, *, rows: int = 2, names: tuple[str, ...] = ()) -> jax.Array:
     def wanted(k: qd.Cell, bound: Scalar) -> jax.Array:
         return (k < bound) & (k.value != 3)
