@@ -144,6 +144,15 @@ def kept(f, x):
 
 
 @pytest.mark.cpu
+def test_stacks_of_a_gpu():
+    """Rows of up to 256 entries, for all threads that run at a time: 658 MB where nothing is known of them."""
+    start = jnp.asarray(np.concatenate([[0], np.cumsum(np.arange(300) % 257)]))
+    low = qd.jit(jax.grad(csr(start))).lower(jnp.ones(start[-1], jnp.float32), target="sm_90")
+    assert low.memory_analysis()["stack_per_lane"] == (256 // 8 + 7) * 4
+    assert low.memory_analysis()["stacks"] <= 100e6
+
+
+@pytest.mark.cpu
 def test_reductions():
     """One for the first call and none after it; an equal array has its own, and so has one of another length."""
     x = jnp.ones(13)
