@@ -183,7 +183,11 @@ class Source:
         eqns = self._equations()
         # equal functions have other allocations
         text = re.sub(r"\buid=\d+", "uid", str(compat.jaxpr_of(eqns)))
-        return text, tuple(map(id, compat.rules_in(eqns)))
+        params = [p for e in compat.all_eqns(eqns) for p in e.params.values()]
+        inner = [j for p in params for j in (p if isinstance(p, tuple | list) else (p,))]
+        # arrays that called functions have captured, of which a text says nothing
+        captured = [c for j in inner for c in getattr(j, "consts", ())]
+        return text, tuple(map(id, compat.rules_in(eqns))), tuple(map(id, captured))
 
 
 def _twin(content: Memory, given: Mapping[Any, Var]) -> Memory:

@@ -369,3 +369,27 @@ def test_a_derivative_never_runs_past_its_stack(loop, machine):
     made = derive(program, (), (True,), (True, False), stacks=stacks_of(MACHINES[machine]))
     (adjoint,) = evaluate(made, [np.array([1.5, 1.5]), np.array([2, 6], np.int32), np.ones(2)])
     assert adjoint.tolist() == [4 * 1.5**3, 1.0]
+
+
+def test_arrays_that_an_inner_function_captures() -> None:
+    """Functions of equal text, whose inner functions have captured other arrays."""
+
+    def scaled(table):
+        inner = jax.jit(lambda i: table[i])
+
+        @qd.jit
+        def f(x):
+            out = qd.zeros(x.shape, x.dtype)
+            for i in qd.range(x.shape[0]):
+                out[i] = jnp.sin(x[i]) * inner(i)
+            return out
+
+        return f
+
+    x = np.linspace(0.1, 1.0, 80)
+    for factor in (1.0, 3.0, 1.0):
+        table = jnp.arange(101) * factor
+        slopes = jax.grad(lambda x, table=table: scaled(table)(x).sum())(x)
+        np.testing.assert_allclose(slopes, np.cos(x) * table[:80], rtol=1e-12)
+        _, along = jax.jvp(scaled(table), (x,), (np.ones_like(x),))
+        np.testing.assert_allclose(along, np.cos(x) * table[:80], rtol=1e-12)
