@@ -37,7 +37,7 @@ SMALL = 64
 A backward induction over 24 paths takes 1.4 times as long with the tape; a Cholesky factor of 8 x 8, 0.4 times."""
 FEWER_RUNS = 2
 """Bytes of an undo log for a byte of copies: with a log no iteration runs again for those behind it. A put of 100 steps
-in 41 KB takes 4.6 times its value, where copies of 38 KB took 165 times."""
+in 41 KB takes 5 times its value, where copies of 38 KB took 165 times."""
 
 
 def choose_for_arrays(task: Task, found: Accesses, zero: Container[Var], most: MostTrips, stacks: Stacks) -> None:

@@ -150,6 +150,7 @@ def test_bytes_of_a_cholesky_factor(size, most, target):
     assert [(c.nbytes, c.reason) for c in low.storage if c.nbytes > 4 * size] == [(log, reason)]
 
 
+@pytest.mark.cpu
 def test_a_log_that_ad_stack_memory_does_not_leave():
     """Copies thin, logs do not."""
     f = jax.grad(lambda a: qd.vmap(lambda s: put(s, 100))(a).sum())
