@@ -6,7 +6,7 @@ import functools
 import linecache
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Literal, ParamSpec, Self, TypeVar
 
 from qdtrace import tracebacks
 
@@ -36,7 +36,7 @@ class QdError(Exception):
     """Base of all errors of this package.
 
     `rule` says what was broken (needs X, got Y); `loc` is the user's source line, `notes` are facts used and
-    `help` is one fix.
+    `help` is one fix. `wants` is "array" or "buffer" if such an argument in place of the other mends it.
 
     >>> try:
     ...     qd.jit(lambda x: qd.range(1.5))(jnp.zeros(3))
@@ -45,9 +45,6 @@ class QdError(Exception):
     qd.range needs integer bounds, got stop of float; convert it: `.astype(jnp.int32)`, or use // in place of /
     """
 
-    wants = ""
-    """`array` or `buffer`: with such an argument in place of the other there is no such error."""
-
     def __init__(
         self,
         rule: str,
@@ -55,11 +52,13 @@ class QdError(Exception):
         loc: Loc | None = None,
         notes: Sequence[str] = (),
         help: str = "",
+        wants: Literal["array", "buffer", ""] = "",
     ) -> None:
         self.rule = rule
         self.loc = loc
         self.notes = tuple(notes)
         self.help = help
+        self.wants = wants
         super().__init__(self._text())
 
     def _text(self) -> str:

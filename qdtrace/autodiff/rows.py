@@ -20,7 +20,7 @@ from qdtrace.analysis.index.affine import AffineForms, Form
 from qdtrace.analysis.index.most_trips import MostTrips
 from qdtrace.analysis.memory import TaskMemory
 from qdtrace.autodiff.loops.slots import each_index
-from qdtrace.autodiff.tape import LONG_TAPE, ROW_BYTES, tape_lengths
+from qdtrace.autodiff.tape import ROW_BYTES, long_tapes
 from qdtrace.autodiff.write_once import settled
 from qdtrace.ir.memory import indices_of, values_of
 from qdtrace.ir.primitives import ATOMIC, BOUND
@@ -42,13 +42,8 @@ def with_private_rows(program: Program) -> Program:
 
 def _with_rows(task: Task) -> Task:
     found = settled(task, by_data=False)
-    open_ended = {
-        load.invars[0]: None
-        for load, count in tape_lengths(task, found.taped, MostTrips(task)).items()
-        if count is None or count * load.outvar.dtype.itemsize > LONG_TAPE
-    }
-    for ref in open_ended:
-        row = _row_of(task, ref)  # type: ignore[arg-type]
+    for ref in long_tapes(task, found.taped, MostTrips(task)):
+        row = _row_of(task, ref)
         task = task if row is None else _Private(row).task(task)
     return task
 

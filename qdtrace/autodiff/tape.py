@@ -12,13 +12,14 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import GradientError
+from qdtrace.ir.memory import reference
 from qdtrace.ir.primitives import WHILE
 from qdtrace.ir.program import Eqn, literal
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import walk_eqns, walk_nested
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator
+    from collections.abc import Callable, Collection, Container, Iterator
 
     from qdtrace.analysis.index.most_trips import MostTrips
     from qdtrace.ir.builder import Builder
@@ -110,6 +111,13 @@ def tape_lengths(task: Task, loads: Container[Eqn], most: MostTrips) -> dict[Eqn
                 trips + tested for trips, tested in runs if trips is not None
             )
     return found
+
+
+def long_tapes(task: Task, loads: Collection[Eqn], most: MostTrips) -> list[Var]:
+    """Returns the references, in order, of which a load puts more than `LONG_TAPE` bytes on the tape, or any number."""
+    lengths = tape_lengths(task, loads, most) if loads else {}
+    long = (e for e, count in lengths.items() if count is None or count * e.outvar.dtype.itemsize > LONG_TAPE)
+    return list(dict.fromkeys(map(reference, long)))
 
 
 def is_tested(eqn: Eqn, loop: Eqn) -> bool:

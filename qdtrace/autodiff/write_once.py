@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING
 from qdtrace.analysis.index.affine import AffineForms
 from qdtrace.analysis.index.intervals import range_of_dtype
 from qdtrace.analysis.index.most_trips import MostTrips
-from qdtrace.autodiff.tape import LONG_TAPE, tape_lengths
+from qdtrace.autodiff.tape import long_tapes
 from qdtrace.autodiff.volatile import Compared, FoundLoad, accesses
-from qdtrace.ir.memory import indices_of, reference
+from qdtrace.ir.memory import indices_of
 from qdtrace.ir.primitives import ATOMIC, FOR, LOAD
 from qdtrace.ir.program import Literal, ref_type
 from qdtrace.ir.types import DType
@@ -62,10 +62,11 @@ def settle(task: Task, found: Accesses, *, by_data: bool) -> None:
     the task. With `by_data` a comparison at run time may decide."""
     if not found.taped:
         return
-    lengths = tape_lengths(task, found.taped, MostTrips(task)).items()
-    long = (reference(e) for e, count in lengths if count is None or count * e.outvar.dtype.itemsize > LONG_TAPE)
+    long = long_tapes(task, found.taped, MostTrips(task))
+    if not long:
+        return
     forms = {bits: AffineForms(task, bits=bits) for bits in (32, 64)}
-    for ref in dict.fromkeys(long):
+    for ref in long:
         loads = _Order(task, ref, forms).loads(by_data=by_data)
         if loads is not None:
             found.found.update(loads)

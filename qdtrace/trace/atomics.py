@@ -24,13 +24,12 @@ _BITS = {"and", "or", "xor"}
 def _atomic(name: str, op: str, buffer: Any, index: Any, *values: Any) -> Any:
     current(f"qd.{name}")
     if not isinstance(buffer, Buffer):
-        error = TraceTypeError(
+        raise TraceTypeError(
             f"qd.{name} needs a buffer, got {shown(buffer)}",
             loc=user_loc(),
             help="array arguments of the qd.jit function and qd.zeros(...) are buffers; a loaded value is not",
+            wants="buffer",
         )
-        error.wants = "buffer"
-        raise error
     is_bool, is_integer = buffer.dtype == jnp.bool_, jnp.issubdtype(buffer.dtype, jnp.integer)
     if (op in _NUMBERS and is_bool) or (op in _BITS and not (is_bool or is_integer)):
         kind = "numbers" if op in _NUMBERS else "integers or bool"

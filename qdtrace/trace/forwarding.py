@@ -117,11 +117,10 @@ def _sources(jaxpr: Any, held: set[int], places: list[int]) -> dict[int, int]:
 
 
 def _changed(rule: str, loc: Loc | None) -> TraceValueError:
-    error = TraceValueError(
+    return TraceValueError(
         rule,
         loc=loc,
         help="give the function of JAX the content, `x[...]`; or pass each buffer through unchanged and copy values "
         "between them",
+        wants="array",
     )
-    error.wants = "array"
-    return error

@@ -79,13 +79,12 @@ def _marker(name: str, rule: Callable[..., Any], *, results: int, shown: str = "
 
 
 def _given_a_buffer(transformation: str) -> UnsupportedError:
-    error = UnsupportedError(
+    return UnsupportedError(
         f"{transformation} needs values, got a buffer",
         loc=source.user_loc(),
         help=f"give it the content: `{transformation}(f)(x[...])`",
+        wants="array",
     )
-    error.wants = "array"
-    return error
 
 
 def _allocated(*_: Any, shape: tuple[int, ...], dtype: Any, **__: Any) -> ShapedArray:

@@ -11,18 +11,7 @@ import pytest
 
 import qdtrace as qd
 from qdtrace import counters
-
-
-def walk(start: Any, x: Any) -> Any:
-    """A recurrence along rows."""
-    out = qd.zeros(start.shape[0] - 1, x.dtype)
-    for i in qd.range(start.shape[0] - 1):
-        a = qd.local(x[0])
-        for k in qd.range(start[i], start[i + 1]):
-            a.value = jnp.sin(a.value) * x[k]
-        out[i] = a.value
-    return out
-
+from tests.autodiff.row_walk import walk
 
 walked = qd.jit(walk, bounds_from="start")
 plain = qd.jit(walk)
@@ -156,13 +145,7 @@ def test_an_argument_that_is_changed_or_donated() -> None:
     def f(start: Any, x: Any) -> Any:
         for i in qd.range(start.shape[0]):
             start[i] *= 2
-        out = qd.zeros(start.shape[0] - 1, x.dtype)
-        for i in qd.range(start.shape[0] - 1):
-            a = qd.local(x[0])
-            for k in qd.range(start[i], start[i + 1]):
-                a.value = jnp.sin(a.value) * x[k]
-            out[i] = a.value
-        return out, start
+        return walk(start, x), start
 
     changed = qd.jit(f, bounds_from="start")
     donated = qd.jit(f, bounds_from="start", donate_argnames="start")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from qdtrace.ir.parser import parse_program
+from tests.autodiff.program_text import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,25 +20,13 @@ MOST = 16
 """More than any loop here can have: bounds are from -2 to 9."""
 
 
-class _Writer:
+class _Writer(Writer):
     """Text of one task's body."""
 
     def __init__(self, rng: np.random.Generator) -> None:
-        self.rng = rng
-        self.lines: list[str] = []
-        self.count = 0
+        super().__init__(rng)
         self.work = 24
         """Statements that may still be written."""
-
-    def line(self, depth: int, text: str) -> None:
-        """Writes a line inside of so many blocks."""
-        self.lines.append("  " * (depth + 2) + text)
-
-    def value(self, depth: int, dtype: str, text: str) -> str:
-        """Writes an equation and gives the name of its result."""
-        self.count += 1
-        self.line(depth, f"v{self.count}: {dtype} = {text}")
-        return f"v{self.count}"
 
     def integer(self, depth: int, ints: list[str]) -> str:
         """An integer made of those around, of data, or of what an array of integers holds."""

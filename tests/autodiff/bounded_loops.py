@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from qdtrace.ir.parser import parse_program
+from tests.autodiff.program_text import Writer
 
 if TYPE_CHECKING:
     from qdtrace.ir.program import Program
@@ -16,23 +17,8 @@ MOST = 64
 """More than any loop here can have: bounds are from -25 to 24."""
 
 
-class _Writer:
+class _Writer(Writer):
     """Text of one task's body."""
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        self.rng = rng
-        self.lines: list[str] = []
-        self.count = 0
-
-    def line(self, depth: int, text: str) -> None:
-        """Writes a line inside of so many loops."""
-        self.lines.append("  " * (depth + 2) + text)
-
-    def value(self, depth: int, dtype: str, text: str) -> str:
-        """Writes an equation and gives the name of its result."""
-        self.count += 1
-        self.line(depth, f"v{self.count}: {dtype} = {text}")
-        return f"v{self.count}"
 
     def bound(self, depth: int, indices: list[str], n: str) -> str:
         """A bound: a constant, an index around, or what is made of those and of data."""

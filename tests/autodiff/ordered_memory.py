@@ -10,6 +10,7 @@ import numpy as np
 from qdtrace.batching.batch import batch
 from qdtrace.ir.parser import parse_program
 from qdtrace.ir.program import ref_type
+from tests.autodiff.program_text import Writer
 
 if TYPE_CHECKING:
     from qdtrace.ir.program import Program
@@ -19,32 +20,15 @@ LOW, HIGH = 5, 14
 """Range of counters of rows; those of columns are from 3 to 5. Indices stay inside of the array."""
 
 
-class _Writer:
+class _Writer(Writer):
     """Text of one task's body."""
 
     def __init__(self, rng: np.random.Generator) -> None:
-        self.rng = rng
-        self.lines: list[str] = []
-        self.count = 0
+        super().__init__(rng)
         self.flat = bool(rng.integers(2))
         """Whether the array has one axis."""
         self.apart = [int(rng.integers(-1, 2)) for _ in range(2)]
         """Distance of stores from the counters."""
-
-    def name(self, hint: str) -> str:
-        """A name that is new."""
-        self.count += 1
-        return f"{hint}{self.count}"
-
-    def line(self, depth: int, text: str) -> None:
-        """Writes a line inside of so many blocks."""
-        self.lines.append("  " * (depth + 2) + text)
-
-    def value(self, depth: int, dtype: str, text: str) -> str:
-        """Writes an equation and gives the name of its result."""
-        name = self.name("v")
-        self.line(depth, f"{name}: {dtype} = {text}")
-        return name
 
     def near(self, depth: int, counter: str, distance: int) -> str:
         """A counter plus a distance."""

@@ -16,6 +16,7 @@ from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.parser import parse_program
 from tests.autodiff.derive import derive
 from tests.autodiff.machines import MACHINES, programs_for, stacks_of
+from tests.autodiff.row_walk import walk
 
 LANES = 9
 DTYPES = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"]
@@ -126,16 +127,7 @@ def test_bytes(kind, dtype):
 
 
 def csr(start):
-    @qd.jit
-    def f(x):
-        out = qd.empty(start.shape[0] - 1, x.dtype)
-        for i in qd.range(start.shape[0] - 1):
-            a = qd.local(x[0])
-            for k in qd.range(start[i], start[i + 1]):
-                a.value = jnp.sin(a.value) * x[k]
-            out[i] = a.value
-        return out
-
+    f = qd.jit(lambda x: walk(start, x))
     return lambda x: f(x).sum()
 
 
@@ -210,20 +202,10 @@ def test_a_deleted_array():
 @pytest.mark.cpu
 def test_an_argument_has_no_limits():
     """Another array may be given to the same program."""
-
-    @qd.jit
-    def f(x, start):
-        out = qd.empty(start.shape[0] - 1, x.dtype)
-        for i in qd.range(start.shape[0] - 1):
-            a = qd.local(x[0])
-            for k in qd.range(start[i], start[i + 1]):
-                a.value = jnp.sin(a.value) * x[k]
-            out[i] = a.value
-        return out
-
     before = reductions()
     x, start = jnp.ones(64), jnp.array([0, 3, 13])
-    (choice,) = qd.jit(jax.grad(lambda x: f(x, start).sum())).lower(x).storage
+    f = qd.jit(walk)
+    (choice,) = qd.jit(jax.grad(lambda x: f(start, x).sum())).lower(x).storage
     assert "known only at run time" in choice.reason
     assert reductions() == before
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
-from qdtrace.autodiff import rows, write_once
+from qdtrace.autodiff import rows, tape, write_once
 from qdtrace.autodiff.volatile import FoundLoad, accesses
 from qdtrace.errors import CheckError, GradientError
 from qdtrace.interpret.reference import evaluate
@@ -22,7 +22,7 @@ from tests.autodiff.test_random_tasks import case_of
 @pytest.fixture
 def always(monkeypatch):
     """Asks the order of all memory that would have a tape or a row."""
-    monkeypatch.setattr(write_once, "LONG_TAPE", -1)
+    monkeypatch.setattr(tape, "LONG_TAPE", -1)
     monkeypatch.setattr(rows, "ROW_BYTES", 0)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -11,9 +12,12 @@ from lowering.llvm.options import EmitOptions
 from lowering.llvm.target import Target
 from lowering.simd.emit import emit_task
 from qdtrace.ir.builder import Builder, ref_var
-from qdtrace.ir.program import Program, Var, literal
+from qdtrace.ir.program import Program, Var, literal, ref_type
 from qdtrace.ir.types import DType
 from tests.lowering.harness import agrees, branch, f32, i32, loop, program, task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 F32, I32 = DType.f32, DType.i32
 VECTORS = (4, 3, 6)
@@ -58,7 +62,19 @@ def counted(n: int, start: int = 0, dtype: DType = I32, *, masked: bool = False,
         b.store(y, a, i)
         b.store(z, c, i)
 
-    return program(refs, replace(task(n, body), hints={"refill": False}), [y, z])
+    return under_masks(refs, body)
+
+
+def under_masks(refs: tuple[Var, Var, Var, Var], body: Callable[[Builder, Var], None]) -> Program:
+    """A program of one task, whose loops run without refill, with the last two references as results."""
+    made = task(ref_type(refs[0]).shape[0], body)
+    return program(refs, replace(made, hints={"refill": False}), refs[2:])
+
+
+def holds(refs: tuple[Var, Var, Var, Var], body: Callable[[Builder, Var], None]) -> None:
+    """Compares such a program with the interpreter."""
+    made = under_masks(refs, body)
+    agrees(made, arguments(stops(ref_type(refs[0]).shape[0])), TARGETS, vectors=VECTORS)
 
 
 @pytest.mark.parametrize("n", [5, 600])
@@ -82,8 +98,7 @@ def test_a_loop_that_reads_memory_keeps_all_vectors():
 
 
 def test_a_carry_that_lanes_share_until_they_leave():
-    n = 600
-    x, k, y, z = refs = refs_of(n)
+    x, k, y, z = refs = refs_of(600)
 
     def body(b: Builder, i: Var) -> None:
         def turn(_: Var, a: Var, c: Var):
@@ -93,13 +108,11 @@ def test_a_carry_that_lanes_share_until_they_leave():
         b.store(y, a, i)
         b.store(z, c, i)
 
-    made = program(refs, replace(task(n, body), hints={"refill": False}), [y, z])
-    agrees(made, arguments(stops(n)), TARGETS, vectors=VECTORS)
+    holds(refs, body)
 
 
 def test_a_result_that_nobody_reads():
-    n = 600
-    x, k, y, z = refs = refs_of(n)
+    x, k, y, _ = refs = refs_of(600)
 
     def body(b: Builder, i: Var) -> None:
         def turn(j: Var, a: Var, c: Var):
@@ -108,13 +121,11 @@ def test_a_result_that_nobody_reads():
         a, _ = loop(b, i32(0), b.load(k, i), i32(1), [b.load(x, i), i], turn)
         b.store(y, a, i)
 
-    made = program(refs, replace(task(n, body), hints={"refill": False}), [y, z])
-    agrees(made, arguments(stops(n)), TARGETS, vectors=VECTORS)
+    holds(refs, body)
 
 
 def test_branches_and_inner_values_of_a_half():
-    n = 600
-    x, k, y, z = refs = refs_of(n)
+    x, k, y, z = refs = refs_of(600)
 
     def body(b: Builder, i: Var) -> None:
         first = b.load(x, i)
@@ -130,8 +141,7 @@ def test_branches_and_inner_values_of_a_half():
         b.store(y, a, i)
         b.store(z, c, i)
 
-    made = program(refs, replace(task(n, body), hints={"refill": False}), [y, z])
-    agrees(made, arguments(stops(n)), TARGETS, vectors=VECTORS)
+    holds(refs, body)
 
 
 def loops_of(made: Program, vectors: int | None = None) -> tuple[int, str]:

@@ -52,15 +52,13 @@ def _by_kind(error: Exception, loc: Loc | None) -> QdError | None:
 
 def _worded(words: _Words, loc: Loc | None) -> QdError:
     kind, rule, fix = words
-    return kind(rule, loc=loc, help=fix)
+    return kind(rule, loc=loc, help=fix, wants="array" if words is _BUFFER else "")
 
 
 def _by_text(error: Exception, loc: Loc | None) -> QdError | None:
     text = str(error)
     if (words := next((words for pattern, words in _OF_TEXT if re.search(pattern, text)), None)) is not None:
-        found = _worded(words, loc)
-        found.wants = "array" if words is _BUFFER else ""
-        return found
+        return _worded(words, loc)
     if "values to unpack" in text and (loops := ndrange_in(raised_in(error.__traceback__))):
         return TraceValueError(
             f"a qd.ndrange gives an index for each length that it is given, {text.split('(')[-1].rstrip(')')}",
@@ -88,10 +86,12 @@ def _by_text(error: Exception, loc: Loc | None) -> QdError | None:
             "gives the gradient of each element; or use jax.jacfwd inside",
         )
     if "JAX arrays are immutable" in text or "does not support item assignment" in text:
-        rule, fix = "a store needs a buffer or a cell, got a value", stored_in(raised_in(error.__traceback__))
-        found = TraceTypeError(rule, loc=loc, help=fix)
-        found.wants = "buffer"
-        return found
+        return TraceTypeError(
+            "a store needs a buffer or a cell, got a value",
+            loc=loc,
+            help=stored_in(raised_in(error.__traceback__)),
+            wants="buffer",
+        )
     if isinstance(error, TypeError) and (call := _CALL.match(text)) and call[1] in _CALLS and _calls_us(error):
         return TraceTypeError(f"qd.{text}", loc=loc, help=_CALLS[call[1]])
     if "Indexer must have integer or boolean type" in text:
