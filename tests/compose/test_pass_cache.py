@@ -461,8 +461,9 @@ u = jnp.asarray(x) * {inner} + captured[0]
 slope = {rule} * u * {inner} * {pull} * {plugin} * K
 v = u * u * 3.0 * {plugin} * K + {default}
 of_v = jax.grad(lambda v: (jnp.sin(v) * jnp.roll(v, -1)).sum())(v)
-good = np.allclose(values[0], plain(x), rtol=1e-3, atol=1e-3)
-good = good and np.allclose(values[1], of_v * slope, rtol=1e-2, atol=1e-2)
+# v is about 40 and rounds by 1e-5, which a sine keeps and factors of 40 and 25 enlarge
+good = np.allclose(values[0], plain(x), rtol=1e-5, atol=1e-3)
+good = good and np.allclose(values[1], of_v * slope, rtol=1e-5, atol=1e-2)
 work = qd.stats() - before
 told.append([bool(good), values, work.pipelines, work.derivations, work.misses, work.compiled])
 """
