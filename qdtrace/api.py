@@ -256,7 +256,8 @@ class Jitted(Wrapped[P, R_co]):
         programs = Programs()
 
         # Only here: passes, import rules and the primitive that calls a program are loaded when one is traced.
-        from qdtrace.compose.tracing import staged_call
+        with paused_garbage_collection():
+            from qdtrace.compose.tracing import staged_call
 
         @functools.wraps(self._function)
         def staged(*args: Any, **kwargs: Any) -> Any:

@@ -249,9 +249,8 @@ def jvp_of_call(
     mask, direction = _direction(tangents)
     if base.one is not None and origin is None:
         return _jvp_of_many(base, primals, mask, direction)
-    with paused_garbage_collection():
-        reached = _reached(base, mask)
-        residuals = residuals_of(base, mask, reached) if origin is None and any(reached) else ()
+    reached = _reached(base, mask)
+    residuals = residuals_of(base, mask, reached) if origin is None and any(reached) else ()
     if residuals:
         outs, kept = call_keeping(base, primals, mask, reached, residuals)
     else:

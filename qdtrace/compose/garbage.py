@@ -1,7 +1,8 @@
-"""Garbage collection of Python, paused while a function is traced and compiled.
+"""Garbage collection of Python, paused while a function is traced, differentiated and compiled.
 
 Tracing, import and passes make a few hundred thousand small objects that stay live, and next to no cycles. Every full
-collection walks all of them again: a fifth of the compile time of a function with a hundred loops.
+collection walks all of them again: a fifth of the compile time of a function with a hundred loops. Modules loaded for
+a first call and graphs read from disk do the same: there a collection takes 30 to 100 ms of a process.
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ import numpy as np
 
 from qdtrace.analysis.machine import CPU
 from qdtrace.backend import backend
+from qdtrace.compose.garbage import paused_garbage_collection
 from qdtrace.config import PROCESS_KNOBS
 from qdtrace.counters import count, miss
 from qdtrace.errors import Loc
@@ -117,6 +118,7 @@ def graph_key(program: Program) -> GraphKey:
     return GraphKey(hashlib.sha256(repr(text).encode()).hexdigest(), tuple(loc for loc in locs if loc), reason)
 
 
+@paused_garbage_collection()
 def kept(
     name: str,
     key: Callable[[], GraphKey],

@@ -24,6 +24,7 @@ from jax.interpreters import ad
 
 from qdtrace.compose.call import call_p
 from qdtrace.compose.donation import pair_results
+from qdtrace.compose.garbage import paused_garbage_collection
 from qdtrace.compose.items import begin_marker, body_inputs, body_of, has_jump, has_tasks
 from qdtrace.compose.jaxprs import has_marker, is_literal, largest_size, physical_type
 from qdtrace.compose.large_access import large_access
@@ -55,9 +56,10 @@ if TYPE_CHECKING:
 
 def _jvp_of_call(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
     """Differentiates a call; it is here, because derivatives are made of calls."""
-    from qdtrace.compose.derivative import jvp_of_call  # only here: it loads `autodiff`, 30 ms, for derivatives alone
+    with paused_garbage_collection():
+        from qdtrace.compose.derivative import jvp_of_call  # only here: it loads `autodiff`, for derivatives alone
 
-    return jvp_of_call(primals, tangents, **params)
+        return jvp_of_call(primals, tangents, **params)
 
 
 ad.primitive_jvps[call_p] = _jvp_of_call
