@@ -85,16 +85,28 @@ def while_loop(
     if types != list(map(jax.typeof, leaves)):  # traced once where possible: loops in loops are traced again with it
         tested, stepped = closed(condition), closed(body)
     first = len(tested.consts)
+    # what no iteration changes is used, so that states do not have it
+    fixed = [a is b for a, b in zip(stepped.jaxpr.invars, stepped.jaxpr.outvars, strict=True)]
+    consts = [*tested.consts, *stepped.consts]
+    count = len(consts)
+
+    def changing(values: Values) -> list[Any]:
+        return [v for v, f in zip(values, fixed, strict=True) if not f]
+
+    def whole(used: Values, state: Values) -> list[Any]:
+        kept, changed = iter(used[count:]), iter(state)
+        return [next(kept if f else changed) for f in fixed]
 
     def test(used: Values, state: Values) -> Any:
-        return eval_jaxpr(tested.jaxpr, used[:first], *state)[0]
+        return eval_jaxpr(tested.jaxpr, used[:first], *whole(used, state))[0]
 
     def step(used: Values, state: Values) -> list[Any]:
-        return _as_varying(state, eval_jaxpr(stepped.jaxpr, used[first:], *state))
+        return _as_varying(state, changing(eval_jaxpr(stepped.jaxpr, used[first:count], *whole(used, state))))
 
-    consts = [*tested.consts, *stepped.consts]
-    loop = Loop(test, step, len(consts), tuple(map(jax.typeof, leaves)), stack_bytes, loc)
-    return jax.tree.unflatten(tree, loop_p.bind(*consts, *leaves, loop=loop))
+    used = [*consts, *(x for x, f in zip(leaves, fixed, strict=True) if f)]
+    state = changing(leaves)
+    loop = Loop(test, step, len(used), tuple(map(jax.typeof, state)), stack_bytes, loc)
+    return jax.tree.unflatten(tree, whole(used, loop_p.bind(*used, *state, loop=loop)))
 
 
 def _as_varying(values: Values, tree: Any) -> Any:

@@ -88,9 +88,12 @@ def loop_of_tasks(stager: Stager, region: Region) -> None:
         nonlocal is_tied
         inner.run(region.items[split:])
         goes_on = jnp.bool_(True) if inner.leaves is None else jnp.logical_not(inner.leaves)
-        goes_on, *after = inner.tied([goes_on, *map(inner.content, local)])
+        after = [inner.content(state) for state in local]
+        # what no task of the body changes has no dependence on its checks, so that it is told from the state
+        tied = inner.tied([goes_on, *(new for new, old in zip(after, carry[1], strict=True) if new is not old)])
         is_tied = is_tied or inner.is_tied
-        return goes_on, tuple(after)
+        changed = iter(tied[1:])
+        return tied[0], tuple(old if new is old else next(changed) for new, old in zip(after, carry[1], strict=True))
 
     limit = min(STACK_BYTES, memory_part(stager.options))
     guarded = bool(stager.conditions) or has_jump(region, "qd_break")

@@ -181,3 +181,45 @@ def test_elements_that_ended_leave_no_range():
     got = jax.grad(lambda table: jax.vmap(sums, (None, 0, 0))(table, ns, XS).sum())(table)
     want = jax.grad(lambda table: sum(rows(table, n, x).sum() for n, x in zip(ns, XS, strict=True)))(table)
     np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
+@qd.jit
+def looked_up(x, table, index, n):
+    """Reads two arrays that no iteration changes, behind checks, in a loop inside of another one."""
+    k, m = qd.zeros((), jnp.int32), qd.zeros((), jnp.int32)
+    for _ in qd.while_(lambda: k[()] < n):
+        for _ in qd.while_(lambda: m[()] < 2):
+            for i in qd.range(x.shape[0]):
+                x[i] = jnp.sin(x[i]) * table[index[i] + k[()]] + 0.1 * x[i]
+            m[()] += 1
+        k[()] += 1
+        m[()] = 0
+    return x
+
+
+INDEX = np.array([2, 0, 3, 2], np.int32)
+
+
+def picked(x, table, n):
+    for k in range(n):
+        for _ in range(2):
+            x = jnp.sin(x) * table[INDEX + k] + 0.1 * x
+    return x
+
+
+def test_arrays_that_no_iteration_changes_have_derivatives_and_are_in_no_state():
+    table = np.linspace(0.5, 1.5, 8)
+    mine = lambda n: lambda x, t: (looked_up(x, t, INDEX, n) ** 2).sum()  # noqa: E731
+    plain = lambda n: lambda x, t: (picked(x, t, n) ** 2).sum()  # noqa: E731
+    got, want = (jax.jit(jax.grad(f(3), (0, 1)))(X, table) for f in (mine, plain))
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10)
+    tables, counts = np.stack([table, 0.5 * table]), jnp.array([1, 3])
+    slopes = jax.vmap(lambda t, n: jax.grad(lambda t: mine(n)(X, t))(t))(tables, counts)
+    for slope, t, n in zip(slopes, tables, (1, 3), strict=True):
+        np.testing.assert_allclose(slope, jax.grad(lambda t, n=n: plain(n)(X, t))(t), rtol=1e-10)
+    with pytest.raises(qd.BoundsError, match="index 8 is out of bounds for axis 0 of `table`"):
+        qd.block_until_ready(looked_up(X, table, INDEX, 6))
+    (call,) = jax.make_jaxpr(lambda x, t: looked_up(x, t, INDEX, 3))(X, table).jaxpr.eqns
+    (loop,) = (e.params["loop"] for e in call.params["jaxpr"].eqns if "loop" in e.params)
+    assert [a.shape for a in loop.state] == [(), (), (), (4,)]
