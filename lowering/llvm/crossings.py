@@ -11,10 +11,11 @@ registers.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Iterable, Sequence
 
     from lowering.llvm.text import Text
     from qdtrace.ir.program import Var
@@ -39,6 +40,14 @@ class Crossings:
     def __contains__(self, var: Var) -> bool:
         """Returns whether a variable has a place."""
         return var in self._offsets
+
+    @contextmanager
+    def within(self, awaited: Iterable[Var], handed_over: frozenset[Var]) -> Generator[None]:
+        """Emits a part that reads the values `awaited`. The part around it goes on with its own ones."""
+        around = self.awaited, self.handed_over
+        self.awaited, self.handed_over = set(awaited), handed_over
+        yield
+        self.awaited, self.handed_over = around
 
     def take(self, var: Var, registers: int, nbytes: int) -> None:
         """Allocates a place for a variable's registers, each of `nbytes`, a power of two."""

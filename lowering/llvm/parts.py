@@ -126,10 +126,8 @@ def _emit_part(f: Frame, eqns: Sequence[Eqn], scope: Scope | None, emit: EmitEqn
     for v in read_later:
         if scope is not None and v in handed_over:
             scope.open(v)
-    with text.apart() as render, f.apart(f"ret {result} {{ {leave} }}"):
-        crossings.awaited, crossings.handed_over = set(awaited), handed_over
+    with text.apart() as render, f.apart(f"ret {result} {{ {leave} }}"), crossings.within(awaited, handed_over):
         emit(f, [eqn for eqn in eqns if eqn.primitive is not CELL])
-        crossings.awaited, crossings.handed_over = set(), frozenset()
         whole = "poison" if kinds else ""
         values = ["false"] * leaves + [register for v in given for register in f.operands(v, v)]
         for n, (kind, value) in enumerate(zip(kinds, values, strict=True)):

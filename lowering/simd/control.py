@@ -10,6 +10,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from lowering.llvm import control
+from lowering.llvm.borders import before
 from lowering.llvm.carries import Phis
 from lowering.llvm.parts import emit_rare
 from lowering.llvm.polls import poll_in
@@ -61,6 +62,7 @@ def _rare_if(f: LaneFrame, eqn: Eqn) -> None:
 
 def _emit_ifs(f: LaneFrame, eqns: Sequence[Eqn]) -> None:
     for eqn in eqns:
+        before(f, eqn)  # a value that both sides read is loaded in front of them
         _emit_if(f, eqn)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +18,8 @@ from lowering.simd import emit
 from lowering.simd.emit import emit_task
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.builder import Builder, ref_var
+from qdtrace.ir.primitives import IF
+from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import DType
 from tests.differential.compare import compare
 from tests.differential.corpus import Case, replay
@@ -26,7 +29,7 @@ from tests.lowering.test_refill import rows, trips
 from tests.selection import drawn
 
 if TYPE_CHECKING:
-    from qdtrace.ir.program import Program, Var
+    from qdtrace.ir.program import Eqn, Program, Var
 
 
 @pytest.fixture
@@ -61,6 +64,58 @@ def test_random_programs_in_the_shortest_parts(target: str, examples: int) -> No
         compare(got, evaluate(case.program, case.args))
 
     one()
+
+
+class MakeRare(Rebuilder):
+    """Marks each `if` without results as one that hardly ever runs: SIMD code calls a function for it."""
+
+    def visit(self, eqn: Eqn) -> None:
+        if eqn.primitive is IF and not eqn.outvars:
+            eqn = replace(eqn, params={"rare": True})
+        self.append(self.rebuild_eqn(eqn))
+
+
+@pytest.mark.usefixtures("cut_often")
+def test_random_programs_whose_branches_are_rare() -> None:
+    @settings(max_examples=drawn(40), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(programs())
+    def one(case: Case) -> None:
+        made = replace(case.program, tasks=tuple(MakeRare().rebuild_task(t) for t in case.program.tasks))
+        compare(execute(made, case.args, "avx512", EmitOptions(fast_math=False), (0.4,)), evaluate(made, case.args))
+
+    one()
+
+
+def with_rare_branches() -> tuple[Program, list[np.ndarray]]:
+    """Values that are made in front of a rare branch and behind it, and first read behind it, one part or two on."""
+    n = 40
+    x, y, z = (ref_var(DType.f32, (n,), name) for name in "xyz")
+
+    def body(b: Builder, i: Var) -> None:
+        a = b.load(x, i)
+        made = [b("mul", a, f32(1 + k / 8)) for k in range(8)]
+        t = a
+        for k in range(24):
+            t = b("add", b("mul", t, f32(0.75)), made[k % 3])
+            if k % 6 == 5:
+                u, v = t, made[k % 5]
+                branch(b, b("gt", t, f32(1.5)), lambda u=u, v=v: b.store(z, b("sub", u, v), i))
+                t = b("max", t, made[3 + k // 6])
+                made.append(b("sub", t, made[-2]))
+        for v in made:
+            t = b("add", t, v)
+        b.store(y, t, i)
+
+    values = np.linspace(-2, 2, n, dtype=np.float32)
+    return program((x, y, z), MakeRare().rebuild_task(task(n, body)), (y, z)), [values, *np.zeros((2, n), np.float32)]
+
+
+@pytest.mark.parametrize("part", range(8, 80, 8))
+def test_a_part_goes_on_behind_a_rare_branch(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It loads what it has not read yet, and stores what later parts read."""
+    monkeypatch.setattr(parts, "PART", part)
+    monkeypatch.setattr(parts, "WHOLE", 0)
+    agrees(*with_rare_branches(), ("avx512",), (), (1,))
 
 
 @pytest.mark.usefixtures("cut_often")

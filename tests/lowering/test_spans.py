@@ -86,12 +86,12 @@ def drawn(seed: int, kind: str, n: int, mean: int, size: int = FAR) -> Iterator[
             yield program, args
 
 
-def as_tasks(program: Program) -> Program | None:
+def as_tasks(program: Program, most: int = 1 << 20) -> Program | None:
     """The program with its task in parts, as tasks one after another."""
     (task,) = program.tasks
     facts = TaskFacts(task)
     parts = cut_spans(task, facts.written, set(facts.accumulated))
-    if parts is None:
+    if parts is None or parts.limit > most:  # positions that only a check bounds: a task over all of them would not end
         return None
     # parts share the head of the whole, tasks of a program do not
     tasks = [Copier().rebuild_task(t) for t in (parts.before, parts.rows, parts.after) if t is not None]
