@@ -1,4 +1,4 @@
-"""Rows that one iteration of a task alone accesses become private arrays, where a tape of their loads has no bound.
+"""Rows that one iteration of a task alone accesses become private arrays, where a tape of their loads would be longer.
 
     for k in 1 : n                           row: cell[f32,8] = ...          # a copy of x[i, :]
       v = load x i k-1        becomes        for k in 1 : n
@@ -6,21 +6,23 @@
                                                store row w k
                                              ...                             # x[i, :] = row
 
-Private arrays belong to the state of a loop (`loops`), so there may be any number of iterations. A row is given by
-indices that all accesses of the task share and that differ between iterations; a serial task owns whole arrays.
+What is kept of a private array is chosen later: the stores to it are undone, say (`array_tape`). Where nothing bounds
+the number of iterations, it belongs to the state of the loop (`loops`). A row is given by indices that all accesses of
+the task share and that differ between iterations; a serial task owns whole arrays.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial, reduce
+from math import prod
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.affine import AffineForms, Form
 from qdtrace.analysis.index.most_trips import MostTrips
 from qdtrace.analysis.memory import TaskMemory
 from qdtrace.autodiff.loops.slots import each_index
-from qdtrace.autodiff.tape import ROW_BYTES, long_tapes
+from qdtrace.autodiff.tape import ROW_BYTES, tape_bytes
 from qdtrace.autodiff.write_once import settled
 from qdtrace.ir.memory import indices_of, values_of
 from qdtrace.ir.primitives import ATOMIC, BOUND
@@ -36,15 +38,17 @@ if TYPE_CHECKING:
 
 
 def with_private_rows(program: Program) -> Program:
-    """Returns the program with rows as private arrays where tapes would be too long."""
+    """Returns the program with rows as private arrays where they take less memory than tapes."""
     return replace(program, tasks=tuple(_with_rows(task) for task in program.tasks))
 
 
 def _with_rows(task: Task) -> Task:
     found = settled(task, by_data=False)
-    for ref in long_tapes(task, found.taped, MostTrips(task)):
+    for ref, nbytes in tape_bytes(task, found.taped, MostTrips(task)).items():
         row = _row_of(task, ref)
-        task = task if row is None else _Private(row).task(task)
+        # The row, and its adjoint.
+        if row is not None and (nbytes is None or 2 * row.nbytes < nbytes):
+            task = _Private(row).task(task)
     return task
 
 
@@ -65,6 +69,11 @@ class _Row:
         """Lengths of the axes of the row."""
         return tuple(n for n, a in zip(ref_type(self.ref).shape, self.fixed, strict=True) if a is None)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the row."""
+        return prod(self.shape) * ref_type(self.ref).dtype.itemsize
+
 
 def _row_of(task: Task, ref: Var) -> _Row | None:
     """Returns the row of each iteration that contains all accesses to a reference; None if there is none."""
@@ -79,10 +88,7 @@ def _row_of(task: Task, ref: Var) -> _Row | None:
     row = _Row(ref, len(before), fixed, tuple(_unsure(ref, fixed, forms, before)))
     names = [used_index for used_index, a in zip(indices_of(used[0]), fixed, strict=True) if a is not None]
     is_own = task.kind == "serial" or TaskMemory(task).proofs(names)
-    size = ref_type(ref).dtype.itemsize
-    for length in row.shape:
-        size *= length
-    return row if is_own and size <= ROW_BYTES else None
+    return row if is_own and row.nbytes <= ROW_BYTES else None
 
 
 def _common(column: tuple[Atom, ...], forms: AffineForms, known: Container[object]) -> Atom | Form | None:

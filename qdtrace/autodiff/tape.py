@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 ROW_BYTES = 1 << 16
 """Most bytes of a row that is kept as a private array instead of a tape."""
 LONG_TAPE = 1 << 20
-"""Most bytes of values that one load may put on a tape; for more, other ways are tried."""
+"""Most bytes of values that loads of one reference may put on a tape; for more, memory is asked for its order."""
 TAPE = "number of values on the tape"
 """Key of the number of values on the tape in an environment (`Env`)."""
 
@@ -113,11 +113,19 @@ def tape_lengths(task: Task, loads: Container[Eqn], most: MostTrips) -> dict[Eqn
     return found
 
 
+def tape_bytes(task: Task, loads: Collection[Eqn], most: MostTrips) -> dict[Var, int | None]:
+    """Returns, in order, the bytes that the loads of each reference put on the tape; None where they are not known."""
+    found: dict[Var, int | None] = {}
+    for eqn, count in tape_lengths(task, loads, most).items() if loads else ():
+        ref = reference(eqn)
+        before = found.setdefault(ref, 0)
+        found[ref] = None if before is None or count is None else before + count * eqn.outvar.dtype.itemsize
+    return found
+
+
 def long_tapes(task: Task, loads: Collection[Eqn], most: MostTrips) -> list[Var]:
-    """Returns the references, in order, of which a load puts more than `LONG_TAPE` bytes on the tape, or any number."""
-    lengths = tape_lengths(task, loads, most) if loads else {}
-    long = (e for e, count in lengths.items() if count is None or count * e.outvar.dtype.itemsize > LONG_TAPE)
-    return list(dict.fromkeys(map(reference, long)))
+    """Returns the references, in order, whose loads put more than `LONG_TAPE` bytes on the tape, or any number."""
+    return [r for r, nbytes in tape_bytes(task, loads, most).items() if nbytes is None or nbytes > LONG_TAPE]
 
 
 def is_tested(eqn: Eqn, loop: Eqn) -> bool:
