@@ -91,7 +91,8 @@ def reverse(
         task = program.tasks[k]
         found = accessed[k]
         used = [ref for ref in task_refs(task) if ref not in zero]
-        memory = {ref: known.content(k, ref) or versions.before[k, ref] for ref in used}
+        before = {ref: known.content(k, ref) or versions.before[k, ref] for ref in used}
+        memory = dict(before)
         for ref in found.volatile:
             copy = Var(ref.type, ref.hint)
             scratch.append(copy)
@@ -102,7 +103,7 @@ def reverse(
         is_checked = k in again or bool(known.params)
         trips = MostTrips(task)
         choose_for_arrays(task, found, zero, trips, stacks)
-        sweep = Sweep(Builder(), memory, behind, found, zero, is_checked=is_checked)
+        sweep = Sweep(Builder(), memory, (before, behind), found, zero, is_checked=is_checked)
         tasks.append(_reverse_task(task, sweep, trips, active, sure, adjoints, stacks))
     return replace(
         program,

@@ -8,7 +8,7 @@
 
 What is kept of a private array is chosen later: the stores to it are undone, say (`array_tape`). Where nothing bounds
 the number of iterations, it belongs to the state of the loop (`loops`). A row is given by indices that all accesses of
-the task share and that differ between iterations; a serial task owns whole arrays.
+the task share and that differ between iterations; a task of one iteration owns whole arrays.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.affine import AffineForms, Form
 from qdtrace.analysis.index.most_trips import MostTrips
+from qdtrace.analysis.index.trips import task_values
 from qdtrace.analysis.memory import TaskMemory
 from qdtrace.autodiff.loops.slots import each_index
 from qdtrace.autodiff.tape import ROW_BYTES, tape_bytes
@@ -39,10 +40,11 @@ if TYPE_CHECKING:
 
 def with_private_rows(program: Program) -> Program:
     """Returns the program with rows as private arrays where they take less memory than tapes."""
-    return replace(program, tasks=tuple(_with_rows(task) for task in program.tasks))
+    return replace(program, tasks=tuple(with_rows(task) for task in program.tasks))
 
 
-def _with_rows(task: Task) -> Task:
+def with_rows(task: Task) -> Task:
+    """Returns the task with rows as private arrays where they take less memory than tapes."""
     found = settled(task, by_data=False)
     for ref, nbytes in tape_bytes(task, found.taped, MostTrips(task)).items():
         row = _row_of(task, ref)
@@ -87,7 +89,8 @@ def _row_of(task: Task, ref: Var) -> _Row | None:
     fixed = tuple(_common(column, forms, known) for column in columns)
     row = _Row(ref, len(before), fixed, tuple(_unsure(ref, fixed, forms, before)))
     names = [used_index for used_index, a in zip(indices_of(used[0]), fixed, strict=True) if a is not None]
-    is_own = task.kind == "serial" or TaskMemory(task).proofs(names)
+    values = task_values(task)
+    is_own = (values is not None and values.count <= 1) or TaskMemory(task).proofs(names)
     return row if is_own and row.nbytes <= ROW_BYTES else None
 
 

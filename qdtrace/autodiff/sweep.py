@@ -36,19 +36,19 @@ class Sweep:
         self,
         builder: Builder,
         memory: Mapping[Var, Var],
-        behind: Mapping[Var, Var],
+        contents: tuple[Mapping[Var, Var], Mapping[Var, Var]],
         accesses: Accesses,
         zero: Collection[Var] = (),
         *,
         is_checked: bool = False,
     ) -> None:
-        """`memory` has the reference to use in place of each global one, `behind` the one with its content behind the
-        task, where loads find that. Variables in `zero` are zero and not computed. `is_checked` if all checks were
-        made."""
+        """`memory` has the reference to use in place of each global one, `contents` those with its content before the
+        task and behind it, where loads find that. Variables in `zero` are zero and not computed. `is_checked` if all
+        checks were made."""
         self.builder = builder
         self.memory = memory
         self.accesses = accesses
-        self.behind = behind
+        self.before, self.behind = contents
         self.zero = zero
         self.is_checked = is_checked
         self.hoisted: list[Eqn] = []
@@ -134,19 +134,21 @@ class Sweep:
         at = self.atoms(env, indices_of(eqn))
         found = lambda memory: builder.load(memory.get(ref, ref), *at)  # noqa: E731
         if load.compared is None:
-            env[eqn.outvar] = found(self.behind if load.is_behind else self.memory)
+            env[eqn.outvar] = found(self.behind if load.is_behind else self.before)
             return
         order = load.compared
         index, counter = self.atoms(env, (order.index, order.counter))
         writer = builder.convert(index, counter.dtype)
-        if order.distance:
+        if order.sign < 0:
+            writer = builder("sub", literal(order.distance, counter.dtype), writer)
+        elif order.distance:
             writer = builder("sub", writer, literal(order.distance, counter.dtype))
         if load.is_behind is None:
             builder.emit("check", builder("ne", writer, counter), message=SAME.format(ref.hint or "memory"))
         name = ("le" if load.is_behind else "lt") if order.rises else ("ge" if load.is_behind else "gt")
         is_behind = builder(name, writer, counter)
         blocks: list[Block] = []
-        for memory in (self.behind, self.memory):
+        for memory in (self.behind, self.before):
             with builder.block() as opened:
                 blocks.append(opened.close((found(memory),)))
         (env[eqn.outvar],) = builder.emit("if", is_behind, blocks=blocks)

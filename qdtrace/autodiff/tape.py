@@ -57,16 +57,17 @@ class Tape:
                 )
             if count is None:
                 name = load.invars[0].hint or "memory"  # type: ignore[union-attr]
-                unknown = next(loop for loop in loops if most.of(loop) is None)
+                unknown = [loop.loc for loop in loops if most.of(loop) is None and loop.loc is not None]
                 raise GradientError(
                     f"needs loops with at most a known number of iterations around loads of `{name}`, which the same "
                     f"iteration changes in them, or a row of at most {ROW_BYTES} bytes of it that each iteration of "
                     "the task has for itself, named by indices that all accesses share; got a number of iterations "
                     "known only at run time",
                     loc=load.loc,
-                    notes=[] if unknown.loc is None else [f"of this loop it is not known: {unknown.loc}"],
-                    help="limit it (`qd.range(jnp.minimum(n, 64))`), or give the loop its most iterations (`most=64`), "
-                    "keep the values in a private array (qd.local), or load them in front of the loop",
+                    notes=[f"of this loop it is not known: {loc}" for loc in dict.fromkeys(unknown)],
+                    help="give each such loop its most iterations (`most=64`), keep the values in a private array "
+                    "(qd.local), or load them in front of the loop; where sweeps repeat, make each a task: `qd.while_` "
+                    "or a `for` of Python outermost, and in it `qd.range(n, serial=True)`",
                 )
             self._capacity += count
 
@@ -107,8 +108,10 @@ def tape_lengths(task: Task, loads: Container[Eqn], most: MostTrips) -> dict[Eqn
     for eqn, loops in _in_loops(task):
         if eqn in loads:
             runs = [(most.of(loop), is_tested(eqn, loop)) for loop in loops]
-            found[eqn] = None if (None, False) in runs or (None, True) in runs else prod(
-                trips + tested for trips, tested in runs if trips is not None
+            found[eqn] = (
+                None
+                if (None, False) in runs or (None, True) in runs
+                else prod(trips + tested for trips, tested in runs if trips is not None)
             )
     return found
 

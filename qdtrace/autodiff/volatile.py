@@ -30,7 +30,8 @@ class Compared:
 
     index: Atom
     distance: int
-    """The index minus this is the counter of the iteration that writes the element."""
+    """The index minus this, times `sign`, is the counter of the iteration that writes the element."""
+    sign: int
     counter: Var
     rises: bool
     """True if the loop counts up."""
@@ -61,7 +62,7 @@ class Accesses:
     taped: set[Eqn] = field(default_factory=set)
     """Loads in loops of volatile references, and loads of `taped_arrays`."""
     found: dict[Eqn, FoundLoad] = field(default_factory=dict)
-    """Loads that find what memory holds before or behind the task, of references that are not volatile."""
+    """Loads that find what memory holds before or behind the task, which are not on the tape."""
     taped_arrays: set[Var] = field(default_factory=set[Var])
     """Private arrays that are not restored, as their loaded values are on the tape (`array_tape`)."""
     last_store: dict[Var, int] = field(default_factory=dict)

@@ -24,6 +24,7 @@ from jax.interpreters import ad, batching, mlir, partial_eval
 
 from qdtrace.autodiff.activity import active_variables
 from qdtrace.autodiff.loops.known import with_known_trips
+from qdtrace.autodiff.split import with_split_tasks
 from qdtrace.autodiff.transpose import check_atomics, refuse_transposes, tangents_given, transpose
 from qdtrace.backend import backend
 from qdtrace.batching.batch import batch
@@ -141,8 +142,17 @@ class Derivative:
         with base.depth_told():
             stacks = stacks_for(base.options, machine)
 
+            def linear_of(program: Program) -> tuple[Var, ...]:
+                return program.params[own + before : own + before + sum(masks[at])]
+
+            def split(program: Program) -> Program:
+                known = with_known_trips(program)
+                made = with_split_tasks(known, linear_of(known))
+                return program if made is known else made
+
             def transposed(joined: Program, *, is_same: bool) -> Program:
-                linear = joined.params[own + before : own + before + sum(masks[at])]
+                joined = with_known_trips(joined)
+                linear = linear_of(joined)
                 joined = replace(joined, results=tuple(chosen(joined.results, asked)))
                 if self.wrt is None:
                     return tangents_given(joined, linear, self.residuals)
@@ -164,13 +174,13 @@ class Derivative:
                     refuse_transposes(staged.with_rules)
                 if self.wrt is not None or self.residuals:
                     try:
-                        program = transposed(with_known_trips(staged.joined_for(machine)), is_same=is_same)
+                        program = transposed(staged.unrolled_for(machine, split(staged.joined)), is_same=is_same)
                     except GradientError:
                         if self.residuals:
                             raise
                         # a loop of joined tasks may be refused where the user's own loops are not
                         stacks.choices.clear()
-                        program = transposed(with_known_trips(staged.canonical), is_same=is_same)
+                        program = transposed(split(staged.canonical), is_same=is_same)
                 check_atomics(program)
                 suffix = f"{'d' if self.wrt is None else 'r'}{len(self.directions)}"
                 program = replace(program, name=f"{base.program.name}_{suffix}")

@@ -18,6 +18,7 @@ from qdtrace.autodiff import extremes, transpose
 from qdtrace.autodiff.activity import active_variables
 from qdtrace.autodiff.loops.known import with_known_trips
 from qdtrace.autodiff.residuals import moments_found
+from qdtrace.autodiff.split import with_split_tasks
 from qdtrace.compose.call import Origin, call, call_p
 from qdtrace.compose.linearised import linearised
 from qdtrace.compose.pass_cache import DERIVATIONS, kept
@@ -99,9 +100,10 @@ def reverse_of(base: StagedProgram, wrt: Mask, out: Mask) -> Reverse:
 
 def _joined(base: StagedProgram, wrt: Mask, out: Mask) -> tuple[Program, Sequence[Var]]:
     """Returns the program of primal and tangents to which residuals refer, and its linear parameters."""
-    program, own = linearised(base, (wrt,), out, with_primal=True).staged.joined, len(base.program.params)
-    program = with_known_trips(program)
-    return program, program.params[own : own + sum(wrt)]
+    staged, own = linearised(base, (wrt,), out, with_primal=True).staged, len(base.program.params)
+    program = with_known_trips(staged.joined)
+    linear = program.params[own : own + sum(wrt)]
+    return with_split_tasks(program, linear), linear
 
 
 @functools.lru_cache(maxsize=1024)

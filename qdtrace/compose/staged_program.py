@@ -178,12 +178,12 @@ class StagedProgram:
         with self.depth_told():
             return optimised(self._recording, self.options, until=Stage.JOINED, differentiable=True)
 
-    def joined_for(self, machine: Machine) -> Program:
-        """Returns that graph for a machine. If its reverse loops run in segments, short inner loops are unrolled."""
+    def unrolled_for(self, machine: Machine, joined: Program) -> Program:
+        """Returns a joined graph for a machine. If reverse loops run in segments, short inner loops are unrolled."""
         if machine.reverse.steps == 1:
-            return self.joined
+            return joined
         with self.depth_told():
-            return pipelines().unrolled(self.joined, self.options, machine)
+            return pipelines().unrolled(joined, self.options, machine)
 
     @functools.cached_property
     def canonical(self) -> Program:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from qdtrace.autodiff import transpose
 from qdtrace.autodiff.extremes import has_extremes, with_extremes
 from qdtrace.autodiff.loops.policy import Stacks
+from qdtrace.autodiff.split import with_split_tasks
 from qdtrace.ir.custom import without_rules
 from qdtrace.ir.program import Program, Stage, Var, literal
 from tests.autodiff.forward import forward
@@ -38,6 +39,8 @@ def derive(
     for mask in [*([] if wrt is None else [wrt]), *directions]:
         made = _along(made, _chosen(params, mask))
     linear = made.params[own : own + sum(directions[0] if wrt is None else wrt)]
+    if wrt is not None or residuals:
+        made = with_split_tasks(made, linear)
     if wrt is not None:
         made = transpose.transpose(made, linear, stacks or Stacks(), residuals)
     elif residuals:
@@ -62,7 +65,8 @@ def with_residuals(program: Program, wrt: Mask, out: Mask, residuals: Sequence[M
 def _with_tangents(program: Program, wrt: Mask, out: Mask) -> tuple[Program, Sequence[Var]]:
     made = _along(replace(program, results=_chosen(program.results, out)), _chosen(program.params, wrt))
     both = replace(made, results=(*program.results, *made.results))
-    return both, made.params[len(program.params) :]
+    linear = made.params[len(program.params) :]
+    return with_split_tasks(both, linear), linear
 
 
 def _chosen(variables: Iterable[Var], mask: Mask) -> tuple[Var, ...]:

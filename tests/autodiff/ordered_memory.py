@@ -29,9 +29,14 @@ class _Writer(Writer):
         """Whether the array has one axis."""
         self.apart = [int(rng.integers(-1, 2)) for _ in range(2)]
         """Distance of stores from the counters."""
+        self.falls = not rng.integers(4)
+        """Whether indices are mostly a constant minus the counter."""
 
     def near(self, depth: int, counter: str, distance: int) -> str:
-        """A counter plus a distance."""
+        """A counter plus a distance, or such an index that falls while the counter rises."""
+        if self.falls and self.rng.integers(8):
+            last = LOW + HIGH - 1 if counter.startswith("r") else 8
+            return self.value(depth, "i32", f"sub {last + distance}:i32 {counter}")
         return self.value(depth, "i32", f"add {counter} {distance}:i32") if distance else counter
 
     def place(self, depth: int, counters: list[str], apart: tuple[int, int]) -> str:
@@ -110,14 +115,16 @@ class _Writer(Writer):
                 self.store(depth, counters, total)
             else:
                 self.line(depth, f"if {self.value(depth, 'bool', f'gt {total} 0.5:f64')}")
-                self.store(depth + 1, counters, total)
+                inside = self.load(depth + 1, counters, total) if counters and rng.integers(2) else total
+                self.store(depth + 1, counters, inside)
         return self.load(depth, counters, total) if not rng.integers(3) else total
 
     def loop(self, depth: int, counters: list[str], total: str, left: list[str]) -> str:
         """A loop over rows, over columns, or that does the same again."""
         rng = self.rng
         index, name, param = self.name(left[0][0]), self.name("r"), self.name("c")
-        ends = {"rows": ("n0", f"{HIGH}:i32"), "columns": ("3:i32", "6:i32"), "sweeps": ("0:i32", "2:i32")}
+        first = "n0" if rng.integers(3) else f"{LOW}:i32"
+        ends = {"rows": (first, f"{HIGH}:i32"), "columns": ("3:i32", "6:i32"), "sweeps": ("0:i32", "2:i32")}
         low, high = ends[left[0]]
         rises = bool(rng.integers(2))
         if not rises:
@@ -142,7 +149,9 @@ def random_order(seed: int) -> Program:
     left = ["rows"] if writer.flat else ["rows", "columns"]
     if not rng.integers(6):
         left.insert(int(rng.integers(len(left) + 1)), "sweeps")
-    for _ in range(1 if rng.integers(6) else 2):
+    for number in range(1 if rng.integers(4) else 2):
+        if number and rng.integers(2):
+            total = writer.value(0, "f64", "load x 0:i32")
         total = writer.loop(0, [], total, left)
     if not rng.integers(3):
         total = writer.load(0, [], total)

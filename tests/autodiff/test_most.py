@@ -151,7 +151,7 @@ def test_a_tape_of_memory_that_the_loop_changes():
         return lambda x: scan(x, N[2:6]).sum()
 
     x = np.linspace(0.1, 1.0, 16)
-    with pytest.raises(qd.GradientError, match=r"or give the loop its most iterations \(`most=64`\)"):
+    with pytest.raises(qd.GradientError, match=r"give each such loop its most iterations \(`most=64`\)"):
         jax.grad(f(None))(x)
     qd.check_grads(f(8), (x,))
 

@@ -122,6 +122,59 @@ ORDERS = {
 }
 
 
+
+
+def falls(*index: str, bounds: str = UP) -> str:
+    """A loop that loads element `j` and stores one whose index falls while the counter rises."""
+    lines = ("e: i32 = sub 20:i32 c", *index, "a: f64 = load y j", "b: f64 = sin a", "store y b e")
+    return row_loop(*lines, bounds=bounds)
+
+
+def falling_rows(start: str, stop: str, bounds: str = UP) -> str:
+    """A loop that stores the sum of other elements in one whose index falls while the counter rises."""
+    inner = inner_loop(start, stop, 1, bounds=bounds, store="f")
+    return inner.replace("e: i32", "f: i32 = sub 20:i32 c\n  g: i32 = sub 21:i32 c\n  e: i32")
+
+
+def branch(*lines: str, other: tuple[str, ...] = ()) -> str:
+    """A loop with a branch, and one element before."""
+    whole = [*(f"  {line}" for line in lines), *(["else"] if other else []), *(f"  {line}" for line in other)]
+    return row_loop("j: i32 = add c -1:i32", "b: f64 = load x 0:i32", "p: bool = gt c 3:i32", "if p", *whole)
+
+
+def rewritten(bounds: str) -> str:
+    """A loop that stores an element, loads others where data say, and then loads and stores the element again."""
+    rows = ("b: f64 = load x 0:i32", "store y b c", "for k in 0:i32 : m : 1:i32", "  l: i32 = load n k")
+    return row_loop(*rows, "  a: f64 = load y l", "d: f64 = load y c", "store y d c", bounds=bounds)
+
+
+ORDERS |= {
+    "falling, one before": (falls("j: i32 = sub 21:i32 c"), "behind"),
+    "falling, one behind": (falls("j: i32 = sub 19:i32 c"), "before"),
+    "falling, one before, downwards": (falls("j: i32 = sub 21:i32 c", bounds=DOWN), "before"),
+    "falling, one behind, downwards": (falls("j: i32 = sub 19:i32 c", bounds=DOWN), "behind"),
+    "falling, where data say": (falls("j: i32 = load n c"), "before else"),
+    "falling, at the counter itself": (falls("j: i32 = add c 1:i32"), "before else"),
+    "falling, larger ones": (falling_rows("g", "20:i32"), "behind"),
+    "falling, smaller ones": (falling_rows("0:i32", "f"), "before"),
+    "falling, its own and smaller ones": (falling_rows("0:i32", "g"), "before else"),
+    "falling, larger ones from a bound that may wrap": (
+        falling_rows("g", "20:i32", "m : 9:i32 : 1:i32"),
+        "before else",
+    ),
+    "in a branch": (branch("a: f64 = load y c", "d: f64 = load y j", "store y d c"), "before, behind"),
+    "in a branch, behind its store": (
+        branch("store y b c", "a: f64 = load y c", "d: f64 = load y j"),
+        "behind, behind",
+    ),
+    "in a branch, between two stores": (branch("store y b c", "a: f64 = load y c", "store y a c"), ""),
+    "in the other branch": (branch("store y b c", other=("a: f64 = load y c", "d: f64 = load y j")), "before, behind"),
+    "in a loop with its store": (branch("for s in 0:i32 : m : 1:i32", "  a: f64 = load y c", "  store y a c"), ""),
+    "stored again, in few iterations": (rewritten("0:i32 : 9:i32 : 1:i32"), "refused else"),
+    "stored again, in any number of iterations": (rewritten(UP), ""),
+}
+
+
 @pytest.mark.parametrize("integers", ["i32", "i64"])
 @pytest.mark.parametrize("name", ORDERS)
 def test_what_loads_find(name, integers, always):
@@ -328,6 +381,30 @@ def test_a_sweep_loads_old_and_new_values_without_a_tape(descends):
 
 
 @pytest.mark.cpu
+def test_an_element_that_is_finished_in_place_is_on_a_tape_and_its_neighbours_are_not():
+    """Old and new values of others are found in memory; the element itself is loaded between two stores of it."""
+    rng = np.random.default_rng(6)
+    size = 20_000
+    row = np.arange(0, 2 * size + 1, 2).astype(np.int32)
+    col = ((np.repeat(np.arange(size), 2) + rng.integers(1, size, 2 * size)) % size).astype(np.int32)
+    x, values, diagonal = rng.normal(size=size), rng.uniform(-0.2, 0.2, 2 * size), rng.uniform(1, 2, size)
+
+    @qd.jit
+    def sweep(x, values, diagonal, row, col):
+        for r in qd.range(size, serial=True):
+            x[r] = 0.3 * jnp.sin(x[r])
+            for k in qd.range(row[r], row[r + 1]):
+                x[r] += values[k] * x[col[k]] ** 2
+            x[r] = x[r] ** 2 / diagonal[r]
+        return x
+
+    f = lambda x, v, d: sweep(x, v, d, row, col).sum()  # noqa: E731
+    low = qd.jit(jax.grad(f, (0, 1, 2))).lower(x, values, diagonal)
+    assert 8 * size <= low.memory_analysis()["stack_per_lane"] < 9 * size
+    qd.check_grads(f, (x, values, diagonal), order=1)
+
+
+@pytest.mark.cpu
 def test_an_element_that_an_iteration_writes_before_and_behind_its_load_is_refused():
     rng = np.random.default_rng(4)
     size = 20_000
@@ -431,5 +508,53 @@ def test_sweeps_over_the_same_memory_are_refused():
                 u[i] = jnp.sin(u[i - 1]) + u[i + 1]
         return u
 
-    with pytest.raises(GradientError, match="got a number of iterations known only at run time"):
+    with pytest.raises(GradientError) as caught:
         jax.grad(lambda u: f(u, 3).sum())(jnp.ones(40_000))
+    first, place, line, note, advice = str(caught.value).splitlines()
+    assert first == (
+        "needs loops with at most a known number of iterations around loads of `u`, which the same iteration changes "
+        "in them, or a row of at most 65536 bytes of it that each iteration of the task has for itself, named by "
+        "indices that all accesses share; got a number of iterations known only at run time"
+    )
+    assert place.endswith(".f")
+    assert line.strip() == "u[i] = jnp.sin(u[i - 1]) + u[i + 1]"
+    assert note.startswith("note: of this loop it is not known: ")
+    assert note.endswith(" in f")
+    assert advice == (
+        "help: give each such loop its most iterations (`most=64`), keep the values in a private array (qd.local), or "
+        "load them in front of the loop; where sweeps repeat, make each a task: `qd.while_` or a `for` of Python "
+        "outermost, and in it `qd.range(n, serial=True)`"
+    )
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("fix", ["most", "qd.while_", "for"])
+def test_what_the_refusal_of_sweeps_proposes_works(fix):
+    def step(u):
+        for i in qd.range(1, u.shape[0] - 1, serial=fix != "most"):
+            u[i] = jnp.sin(u[i - 1]) + u[i + 1]
+
+    @qd.jit
+    def f(u, n):
+        if fix == "most":
+            for _ in qd.range(n, serial=True, most=4):
+                step(u)
+        elif fix == "for":
+            for _ in range(3):
+                step(u)
+        else:
+            k = qd.zeros((), jnp.int32)
+            for _ in qd.while_(lambda: k[()] < n):
+                step(u)
+                k[()] += 1
+        return u
+
+    def by_hand(u):
+        for _ in range(3):
+            _, rest = jax.lax.scan(lambda a, b: 2 * (jnp.sin(a) + b,), u[0], u[2:])
+            u = jnp.concatenate([u[:1], rest, u[-1:]])
+        return u
+
+    u, weights = np.linspace(0.3, 1.4, 40_000), np.cos(np.arange(40_000))
+    got = jax.grad(lambda u: f(u, 3) @ weights)(u)
+    np.testing.assert_allclose(got, jax.jit(jax.grad(lambda u: by_hand(u) @ weights))(u), rtol=1e-9, atol=1e-12)
