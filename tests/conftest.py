@@ -16,6 +16,7 @@ from tests.selection import (
     few_contexts,
     is_default_run,
     kept_bytecode,
+    known_files,
     left_out,
     names_tests,
     quick_xla,
@@ -73,6 +74,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if is_default_run(config):
         quick_xla()
         few_contexts()
+        known_files()
+        gc.disable()  # until tests are collected
         shared_executables(HERE.parent / "build" / "xla")
 
 
@@ -83,6 +86,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def pytest_sessionfinish() -> None:
     gc.unfreeze()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure() -> None:
+    gc.freeze()  # pytest has looked for cycles in all there is, and would do so again
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -96,6 +104,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         elsewhere = item.get_closest_marker("cpu") or item.get_closest_marker("slow")
         if not elsewhere and f"{item.path.relative_to(HERE).as_posix()}::{item.name}".startswith(ANY_DEVICE):
             item.add_marker("gpu")
+
+
+@pytest.fixture
+def young_heap() -> None:
+    """Has collections of cycles in a test look only at what it makes: late in a run, one of all takes half a second."""
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

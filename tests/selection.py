@@ -15,12 +15,14 @@ import re
 import sys
 import tempfile
 import threading
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 from zlib import crc32
 
 import jax
+from jax._src import traceback_util
 from jax._src.interpreters import mlir
 from jax._src.lru_cache import LRUCache
 
@@ -41,7 +43,8 @@ if jax.__version_info__ < (0, 11):
 
 def quick_xla() -> None:
     """Makes XLA, which most results are compared to, compile in a third of its time, here and in child processes."""
-    os.environ["XLA_FLAGS"] = " ".join([*_QUICK, os.environ.get("XLA_FLAGS", "")]).strip()
+    given = os.environ.get("XLA_FLAGS", "").split()  # a worker has those of the process that started it
+    os.environ["XLA_FLAGS"] = " ".join([*(flag for flag in _QUICK if flag not in given), *given])
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
     jax.config.update("jax_disable_most_optimizations", True)
 
@@ -87,10 +90,17 @@ def few_contexts() -> None:
 
 
 def rare_collections() -> None:
-    """Has Python look for cycles a hundred times less often, and never among what the imports have made."""
+    """Has Python look for cycles a thousand times less often, and never among what the imports have made."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(70_000, 20, 100)
+    gc.set_threshold(700_000, 20, 100)
+    gc.enable()
+
+
+def known_files() -> None:
+    """Has JAX remember which files are its own. It asks the system anew for each frame of each error, a millisecond
+    an error."""
+    traceback_util.include_filename = cache(traceback_util.include_filename)
 
 
 takes_sample = False

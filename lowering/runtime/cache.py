@@ -27,7 +27,7 @@ import time
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from qdtrace.counters import count, hit, miss
 
@@ -89,11 +89,10 @@ def _checksum(name: int, facts: int, body: bytes) -> bytes:
     return hashlib.sha256(struct.pack("<II", name, facts) + body).digest()
 
 
-@dataclass(frozen=True)
-class Kept:
+class Kept(NamedTuple):
     """A file of the cache."""
 
-    path: Path
+    name: str
     nbytes: int
     used: float
     """Time of the last use, in seconds since 1970."""
@@ -101,12 +100,12 @@ class Kept:
     @property
     def version(self) -> str:
         """The beginning of the version of the compiler that made it, or nothing for other files."""
-        return self.path.stem.partition("_")[2]
+        return self.name.removesuffix(_SUFFIX).partition("_")[2]
 
     @property
     def is_artifact(self) -> bool:
         """Returns whether it is an artifact, and not a file that is being written or was left behind."""
-        return self.path.suffix == _SUFFIX
+        return self.name.endswith(_SUFFIX)
 
 
 @dataclass(frozen=True)
@@ -190,7 +189,7 @@ class ArtifactCache:
 
     def clear(self) -> int:
         """Removes all artifacts and returns their number. Other files in the folder stay."""
-        return _remove(self.files())
+        return self._remove(self.files())
 
     def prune(self, most: int | None, version: str = "") -> int:
         """Removes the artifacts of other versions than `version`, if it is given, then those that were not used for
@@ -206,7 +205,7 @@ class ArtifactCache:
             if file.is_artifact or file.used < time.time() - USED_AGAIN:
                 unused.append(file)
                 total -= file.nbytes
-        return _remove([*others, *unused])
+        return self._remove([*others, *unused])
 
     def _make_room(self, nbytes: int) -> None:
         """Removes artifacts if the folder may be full once `nbytes` more are written."""
@@ -222,26 +221,26 @@ class ArtifactCache:
     def files(self) -> list[Kept]:
         """Returns all files of the cache."""
         kept: list[Kept] = []
-        with contextlib.suppress(OSError, ValueError):
-            for path in self.folder.iterdir():
-                if path.suffix == _SUFFIX or path.name.startswith(_WRITING):
+        # os.scandir, not pathlib: the folder may hold ten thousands of files, and a process that writes looks at all
+        with contextlib.suppress(OSError, ValueError), os.scandir(self.folder) as entries:
+            for entry in entries:
+                if entry.name.endswith(_SUFFIX) or entry.name.startswith(_WRITING):
                     with contextlib.suppress(OSError):
-                        status = path.lstat()
-                        kept.append(Kept(path, status.st_size, status.st_mtime))
+                        status = entry.stat(follow_symlinks=False)
+                        kept.append(Kept(entry.name, status.st_size, status.st_mtime))
         return kept
 
     def _path(self, key: str) -> Path:
         return self.folder / (key + _SUFFIX)
 
-
-def _remove(files: Iterable[Kept]) -> int:
-    """Removes files and returns the number of artifacts among those that were there."""
-    count = 0
-    for file in files:
-        with contextlib.suppress(OSError):
-            file.path.unlink()
-            count += file.is_artifact
-    return count
+    def _remove(self, files: Iterable[Kept]) -> int:
+        """Removes files and returns the number of artifacts among those that were there."""
+        count = 0
+        for file in files:
+            with contextlib.suppress(OSError):
+                (self.folder / file.name).unlink()
+                count += file.is_artifact
+        return count
 
 
 def artifact_cache(options: Options) -> ArtifactCache | None:

@@ -117,6 +117,7 @@ def test_debug_nans() -> None:
     ],
     ids=["strict promotion", "no rank promotion", "leaks", "checks", "transfers"],
 )
+@pytest.mark.usefixtures("young_heap")
 def test_strict_modes_of_jax(context: Any) -> None:
     @qd.jit
     def f(x, s):

@@ -291,6 +291,7 @@ def _used(use: Callable[..., Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("use", [bare, lambda f: jax.grad(lambda x: qd.vmap(f)(x).sum())(X)], ids=["value", "grad"])
+@pytest.mark.usefixtures("young_heap")
 def test_nothing_is_kept_alive(use: Callable[..., Any]) -> None:
     before = set(vmap_cache._entries)
     gone = _used(use)

@@ -179,6 +179,7 @@ def test_other_arrays_in_the_place_of_one():
     assert counters.counts["programs"] == programs
 
 
+@pytest.mark.usefixtures("young_heap")
 @pytest.mark.cpu
 def test_an_array_that_is_gone_is_no_array_at_its_address():
     x = jnp.linspace(0.1, 1.0, 64)

@@ -78,6 +78,7 @@ def test_an_array_is_looked_at_once_and_an_equal_one_anew() -> None:
     assert reductions() - before == 2
 
 
+@pytest.mark.usefixtures("young_heap")
 def test_an_array_at_the_address_of_one_that_is_gone() -> None:
     for step in range(1, 200):
         array = jnp.arange(3) * step

@@ -270,6 +270,7 @@ def test_on_a_device_a_call_waits_for_the_interpreter_only(monkeypatch) -> None:
     assert waited[-1] == [out]
 
 
+@pytest.mark.usefixtures("young_heap")
 def test_what_nobody_asked_for_is_told_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[object] = []
     words = Words(memory(kept))

@@ -395,6 +395,7 @@ def test_a_flag_in_a_variable_is_a_value(tree) -> None:
     assert tree(f, np.zeros(4, bool), np.zeros(4, np.int32)).split()[-1] == "store"
 
 
+@pytest.mark.usefixtures("young_heap")
 def test_nothing_is_kept_of_inner_traces() -> None:
     """`jax.checking_leaks` finds tracers that outlive their trace."""
 

@@ -383,6 +383,7 @@ def test_a_range_left_open_by_a_jitted_helper(refusal) -> None:
 # -- other tools of JAX ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("young_heap")
 def test_jax_debugging_tools() -> None:
     def body(x):
         for i in qd.range(8):
@@ -398,6 +399,7 @@ def test_jax_debugging_tools() -> None:
         assert "qd_store" in names(trace_function(body, (X,)))
 
 
+@pytest.mark.usefixtures("young_heap")
 def test_an_ended_trace_can_be_collected() -> None:
     def body(x):
         big = jnp.ones(5)
