@@ -255,9 +255,9 @@ class Jitted(Wrapped[P, R_co]):
         options = options_from(self._overrides)
         programs = Programs()
 
-        # Only here: passes, import rules and the primitive that calls a program are loaded when one is traced.
+        # Only here: the primitive that calls a program is loaded when one is called.
         with paused_garbage_collection():
-            from qdtrace.compose.tracing import staged_call
+            from qdtrace.compose.trace_cache import Request, results_of
 
         @functools.wraps(self._function)
         def staged(*args: Any, **kwargs: Any) -> Any:
@@ -266,7 +266,7 @@ class Jitted(Wrapped[P, R_co]):
                     return function(*args, **kwargs)
             with paused_garbage_collection(), programs.open():
                 given = [] if self._bounds is None else self._bounds.tracers(args, kwargs)
-                return staged_call(self._function, args, kwargs, self._name, options, self._donations, given)
+                return results_of(Request(self._function, args, kwargs, self._name, options, self._donations, given))
 
         function = jax.jit(staged, **self._given_settings())
         return function, programs

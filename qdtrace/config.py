@@ -83,6 +83,9 @@ class Options:
     offline_cache_passes: bool = _knob(
         True, "keep graphs there, too, so that a new process runs no pass and no derivation for unchanged functions"
     )
+    offline_cache_traces: bool = _knob(
+        True, "keep what functions became there, too, so that a new process does not run them if all they use is known"
+    )
     offline_cache_dir: str = _knob(_cache_dir(), "where they are kept", shown="user cache directory")
     offline_cache_limit: int | None = _knob(
         256, "MiB that they may take, then those that were not used for longest are removed; None: no limit", low=1
@@ -222,7 +225,7 @@ KNOBS = _knobs()
 KNOB_NAMES = tuple(KNOBS)
 PROCESS_KNOBS = frozenset({
     "print_ir", "dump_ir", "dump_simplify", "dump_cfg", "debug_dump_path", "progress",
-    "offline_cache", "offline_cache_passes", "offline_cache_dir", "offline_cache_limit",
+    "offline_cache", "offline_cache_passes", "offline_cache_traces", "offline_cache_dir", "offline_cache_limit",
 })  # fmt: skip
 """Options that concern the process, not what a program becomes."""
 

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Program
 
 T = TypeVar("T")
-PASSES, TANGENTS, DERIVATIONS = "passes", "tangents", "derivations"
+PASSES, TANGENTS, DERIVATIONS, TRACES = "passes", "tangents", "derivations", "traces"
 """Names of what is kept, in the counters."""
 _FORMAT = 2
 _PRINTED = {DType, bool, int, float, str, tuple, type(None)}
@@ -85,7 +85,7 @@ def optimised(
     return kept(PASSES, lambda: graph_key(program), (machine, until, differentiable), options, make)
 
 
-def _reason_against(options: Options) -> str:
+def reason_against(options: Options) -> str:
     """Returns the reason why options ask for no cache, or nothing."""
     if not (options.offline_cache and options.offline_cache_passes):
         return "off"
@@ -131,19 +131,18 @@ def kept(
 
     `about` is what else it depends on: values with faithful `repr`.
     """
-    reason = _reason_against(options)
+    reason = reason_against(options)
     graph = None if reason else key()
     if graph is None or graph.reason:
         miss(name, reason if graph is None else graph.reason)
         return make()
-    chosen = {name: value for name, value in asdict(options).items() if name not in PROCESS_KNOBS}
-    parts = repr((name, graph.digest, about, chosen, _versions()))
+    parts = repr((name, graph.digest, about, *settled(options)))
     place = hashlib.sha256(parts.encode()).hexdigest()[:32]
     store = backend("cpu")
     data = store.find_kept(name, place, options)
     if data is not None:
         try:
-            found: T = _Reader(io.BytesIO(data), graph.locs).load()
+            found: T = read(data, graph.locs)
             if is_valid(found):
                 return found
             miss(name, "other memory")
@@ -153,6 +152,11 @@ def kept(
     if (data := written(value, graph.locs)) is not None:
         store.keep(place, data, options)
     return value
+
+
+def settled(options: Options) -> tuple[object, ...]:
+    """Returns what all kept values depend on, besides what they are made of: options and versions."""
+    return {name: value for name, value in asdict(options).items() if name not in PROCESS_KNOBS}, _versions()
 
 
 @functools.cache
@@ -185,6 +189,11 @@ def written(value: object, locs: tuple[Loc, ...]) -> bytes | None:
     except Exception:
         return None
     return out.getvalue()
+
+
+def read(data: bytes, locs: tuple[Loc, ...]) -> Any:
+    """Returns a value that was `written`, with other lines in the places of its own."""
+    return _Reader(io.BytesIO(data), locs).load()
 
 
 def _loc_of(number: int) -> Loc:

@@ -68,7 +68,7 @@ def residuals_of(base: StagedProgram, wrt: Mask, out: Mask) -> Moments:
         return ()
     if asks_platform(base.with_rules):  # platforms have different tasks
         return ()
-    if base.source is None or None in base.source.primal:
+    if not base.has_primal:
         return ()
     stacks = stacks_for(base.options, CPU)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 import functools
 import hashlib
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -45,8 +45,16 @@ class _UnknownError(Exception):
     """Something has no faithful description."""
 
 
-def source_key(source: Source, graph: GraphKey) -> GraphKey:
-    """Returns the key of a program's tangents, given that of its graph."""
+def source_key(equations: GraphKey) -> GraphKey:
+    """Returns the key of a program's tangents now, given that of its equations: JAX's rules look at settings, too."""
+    if equations.reason or compat.settings is None:
+        return equations if equations.reason else GraphKey("", (), "settings of JAX")
+    settings = [repr(getattr(value, "axis_sizes", value)) for value in compat.settings()]
+    return replace(equations, digest=hashlib.sha256(repr((equations.digest, settings)).encode()).hexdigest())
+
+
+def equations_key(source: Source, graph: GraphKey) -> GraphKey:
+    """Returns the key of a program's equations, given that of its graph."""
     if graph.reason:
         return graph
     locs: dict[Loc, int] = {loc: k for k, loc in enumerate(graph.locs)}
@@ -71,13 +79,11 @@ class _Description:
 
     def source(self, source: Source) -> Any:
         """Returns the description of a source."""
-        if source.unknown is not None or TAUGHT or compat.settings is None:
+        if source.unknown is not None or TAUGHT:
             raise _UnknownError("import rule of the user" if TAUGHT else "not known")
-        settings = [repr(getattr(value, "axis_sizes", value)) for value in compat.settings()]
         params = {v: k for k, v in enumerate(source.params)}
         memory: dict[int, int] = {}
         return (
-            settings,
             [(self.var(v), params[ref]) for v, ref in source.values.items()],
             [(self.var(v), self.value(value)) for v, value in source.constants.items()],
             [

@@ -10,7 +10,7 @@ from qdtrace.analysis.machine import CPU
 from qdtrace.batching.batch import batch, batched_references
 from qdtrace.compose.depth import depth_told
 from qdtrace.compose.pass_cache import graph_key, optimised, pipelines
-from qdtrace.compose.source_key import source_key
+from qdtrace.compose.source_key import equations_key, source_key
 from qdtrace.errors import warn
 from qdtrace.ir.custom import without_rules
 from qdtrace.ir.faults import checks_of
@@ -23,6 +23,7 @@ from qdtrace.ir.walk import blocks_of, walk_program
 from qdtrace.progress import doing
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
     from typing import Any
 
@@ -57,6 +58,18 @@ class One:
 
 
 @dataclass(frozen=True, eq=False)
+class KeptSource:
+    """Facts about the source of a program that was read from disk."""
+
+    key: GraphKey
+    """The key of its equations."""
+    has_primal: bool
+    """True if each result has a variable."""
+    trace: Callable[[], StagedProgram]
+    """Traces the function, and returns the program with its source."""
+
+
+@dataclass(frozen=True, eq=False)
 class StagedProgram:
     """A traced program with its compile options, in a form that JAX can hash and compare.
 
@@ -74,6 +87,8 @@ class StagedProgram:
     """The source that its derivatives are made of, if it has one."""
     constants: tuple[Any, ...] = ()
     """Values of the last parameters."""
+    kept_source: KeptSource | None = None
+    """Facts about the source if the program was read from disk; then `source` is None."""
     one: One | None = None
     """The program of one call, if this one is batched and its derivatives are made of that."""
     _made: dict[Machine, Program] = field(default_factory=dict["Machine", "Program"], init=False, repr=False)
@@ -103,8 +118,32 @@ class StagedProgram:
     @functools.cached_property
     def source_key(self) -> GraphKey:
         """The key of its tangents, before JAX makes them."""
+        return source_key(self.equations_key)
+
+    @functools.cached_property
+    def equations_key(self) -> GraphKey:
+        """The key of its equations."""
+        if self.kept_source is not None:
+            return self.kept_source.key
         assert self.source is not None
-        return source_key(self.source, self.key)
+        return equations_key(self.source, self.key)
+
+    @functools.cached_property
+    def traced_source(self) -> Source | None:
+        """The source; a program that was read from disk is traced for it."""
+        return self.source if self.kept_source is None else self.kept_source.trace().source
+
+    @property
+    def has_known_source(self) -> bool:
+        """Returns whether there is a source, and the meaning of its variables is known."""
+        return self.kept_source is not None or (self.source is not None and self.source.unknown is None)
+
+    @property
+    def has_primal(self) -> bool:
+        """Returns whether there is a source, and each result has a variable."""
+        if self.kept_source is not None:
+            return self.kept_source.has_primal
+        return self.source is not None and None not in self.source.primal
 
     @functools.cached_property
     def rules(self) -> tuple[Rule | str, ...]:
@@ -119,7 +158,16 @@ class StagedProgram:
         return isinstance(other, StagedProgram) and self.options == other.options and self._is_same(other)
 
     def _is_same(self, other: StagedProgram) -> bool:
-        return self.rules == other.rules and self.text == other.text and self._source_key == other._source_key
+        if self.rules != other.rules or self.text != other.text:
+            return False
+        if self.kept_source or other.kept_source:
+            return self._same_tangents(other)
+        return self._source_key == other._source_key
+
+    def _same_tangents(self, other: StagedProgram) -> bool:
+        if (self.source or self.kept_source) is None or (other.source or other.kept_source) is None:
+            return False
+        return not other.equations_key.reason and self.equations_key == other.equations_key
 
     @functools.cached_property
     def _source_key(self) -> object:
@@ -202,7 +250,7 @@ class StagedProgram:
                 program = batch(self.with_rules, mask, size, all_results=False)
                 varying = batched_references(self.with_rules, mask)
             given = tuple(v in varying for v in self.with_rules.results)
-            linearised = self.one is not None or (self.source is not None and self.source.unknown is None)
+            linearised = self.one is not None or self.has_known_source
             one = One(self, mask, size, given) if linearised else None
             made = self._batched[mask, size] = StagedProgram(program, self.options, one=one), given
         return made

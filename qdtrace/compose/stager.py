@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -62,6 +62,14 @@ SMALL = 16
 """The most elements of a value that a serial task may compute; XLA computes larger ones."""
 
 
+class Call(NamedTuple):
+    """A call of a program."""
+
+    staged: StagedProgram
+    operands: Sequence[Any]
+    outs: Sequence[Any]
+
+
 @dataclass(eq=False)
 class Stager:
     """Stages items; holds the open segment and the entries of the function's variables."""
@@ -95,6 +103,8 @@ class Stager:
     """True if the items are the body of a loop around tasks."""
     left: list[Left] | None = None
     """Calls whose records are still to be shown, for whoever has the results; None if JAX shows them."""
+    calls: list[Call] = field(default_factory=list["Call"])
+    """The calls that were made."""
     items: Sequence[Any] = ()
     leaves: Any = None
     """JAX bool of a `qd.while_` around loops, true if a `qd.break_if` was taken."""
@@ -207,7 +217,9 @@ class Stager:
         self._open_segment()
         if results or checks or telling:
             note_programs((staged,))
-            outs = call(staged, [value for _, value in segment.operands])
+            operands = [value for _, value in segment.operands]
+            outs = call(staged, operands)
+            self.calls.append(Call(staged, operands, outs))
             if (left := telling.told(outs)) is not None:
                 left.by_jax() if self.left is None else self.left.append(left)
             if checks:

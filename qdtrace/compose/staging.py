@@ -20,11 +20,9 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.interpreters import ad
 
-from qdtrace.compose.call import call_p
+from qdtrace.compose.derived_later import register
 from qdtrace.compose.donation import pair_results
-from qdtrace.compose.garbage import paused_garbage_collection
 from qdtrace.compose.items import begin_marker, body_inputs, body_of, has_jump, has_tasks
 from qdtrace.compose.jaxprs import has_marker, is_literal, largest_size, physical_type
 from qdtrace.compose.large_access import large_access
@@ -49,20 +47,13 @@ from qdtrace.trace.tangents import equations_in
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from qdtrace.compose.stager import Call
     from qdtrace.compose.told import Left
     from qdtrace.config import Options
     from qdtrace.ir.program import Limits
 
 
-def _jvp_of_call(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
-    """Differentiates a call; it is here, because derivatives are made of calls."""
-    with paused_garbage_collection():
-        from qdtrace.compose.derivative import jvp_of_call  # only here: it loads `autodiff`, for derivatives alone
-
-        return jvp_of_call(primals, tangents, **params)
-
-
-ad.primitive_jvps[call_p] = _jvp_of_call
+register()
 
 UNSEEN = (alloc_p, buffer_p, read_p, load_p, local_p, lget_p, lset_p, reach_p)
 """Operations on buffers between loops that have no effect unless a result depends on them."""
@@ -77,8 +68,9 @@ def stage(
     options: Options,
     donated: Sequence[Any] = (),
     given: Sequence[tuple[Any, Limits]] = (),
-) -> tuple[list[Any], list[Left]]:
-    """Evaluates a traced function on JAX values (usually tracers). Returns flat outputs, and what is still to be shown.
+) -> tuple[list[Any], list[Left], Call | None]:
+    """Evaluates a traced function on JAX values (usually tracers). Returns flat outputs, what is still to be shown, and
+    the call of a program if there is one alone.
 
     `names` are the arguments' names, for printed graphs and errors. Results may use the memory of `donated` arguments.
     `given` arguments have limits.
@@ -94,7 +86,9 @@ def stage(
         _warn_of_no_results(root, name)
     stager.note_uses(root.items, root.results)
     stager.run(root.items)
-    return stager.tied([stager.value(v) for v in root.results]), stager.left or []
+    outs = stager.tied([stager.value(v) for v in root.results])
+    alone = len(stager.calls) == 1 and not (stager.left or stager.is_tied)
+    return outs, stager.left or [], stager.calls[0] if alone else None
 
 
 def _warn_of_no_results(root: Region, name: str) -> None:

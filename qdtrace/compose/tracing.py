@@ -22,6 +22,7 @@ from qdtrace.trace.tree import deepest_region
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from qdtrace.compose.stager import Call
     from qdtrace.config import Options
     from qdtrace.ir.program import Limits
 
@@ -34,9 +35,10 @@ def staged_call(
     options: Options,
     donations: tuple[Any, Any],
     given: Sequence[tuple[Any, Limits]],
-) -> Any:
+) -> tuple[Any, Call | None]:
     """Traces the function on JAX values of an enclosing `jax.jit` and stages what was traced; `donations` are positions
-    and names of donated arguments, `given` those with limits."""
+    and names of donated arguments, `given` those with limits. Returns the results, and the call of a program if there
+    is one alone."""
     donated = donated_leaves(f, args, kwargs, *donations)
     count(traces=1)
     with depth_told(name), timed("tracing"):
@@ -50,9 +52,9 @@ def staged_call(
         )
     leaves = [x for x in jax.tree.leaves((args, kwargs)) if isinstance(x, Tracer)]
     with depth_told(name, lambda: deepest_region(traced.root)), doing("importing", name, options=options):
-        outs, left = stage(traced.root, leaves, traced.names, name, options, donated, given)
+        outs, left, alone = stage(traced.root, leaves, traced.names, name, options, donated, given)
     results = jax.tree.unflatten(traced.out_tree, outs)
-    return with_left(results, left)
+    return with_left(results, left), alone
 
 
 def _is_static(argument: Any) -> bool:

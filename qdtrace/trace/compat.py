@@ -55,19 +55,13 @@ def _private(module: str, name: str) -> Any:
 
 extend_axis_env_nd = _private("core", "extend_axis_env_nd")  # without it collectives of the axis are JAX's NameError
 settings = _private("config", "trace_context")  # a function: all settings that traces depend on
+source_lines = _private("source_info_util", "_source_info_context")  # of this thread: whose lines new equations get
 ClosedJaxpr = _private("core", "ClosedJaxpr")  # jax 0.12 has none: a jaxpr has its constants
 
 __all__ = [
-    "Jaxpr",
-    "JaxprEqn",
-    "Literal",
-    "Primitive",
-    "Tracer",
-    "Var",
-    "custom_lin_p",
-    "source_info_util",
+    "Jaxpr", "JaxprEqn", "Literal", "Primitive", "Tracer", "Var", "custom_lin_p", "source_info_util",
     "threefry_prng_impl",
-]
+]  # fmt: skip
 
 
 class Maker(Primitive):

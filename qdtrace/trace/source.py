@@ -111,16 +111,19 @@ def eqn_loc(eqn: JaxprEqn, around: Loc | None = None) -> Loc | None:
     for code, at in zip(*traceback.raw_frames(), strict=True):
         if is_users(code.co_filename):
             if not code.co_filename.startswith(_INSTALLED) or has_markers(eqn.effects):
-                return _place(code, at)
+                return _place(code, at, code.co_filename)
             inside = inside or (code, at)
-    return around if around is not None or inside is None else _place(*inside)
+    return around if around is not None or inside is None else _place(*inside, inside[0].co_filename)
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _place(code: CodeType, at: int) -> Loc:
-    """Returns the line of an instruction. Most equations come from a line that made others before."""
+def _place(code: CodeType, at: int, file: str) -> Loc:
+    """Returns the line of an instruction. Most equations come from a line that made others before.
+
+    Code of two files may be equal, as its comparison looks at lines and not at files.
+    """
     frame = source_info_util.raw_frame_to_frame(code, at)
-    return Loc(frame.file_name, frame.start_line, frame.function_name)
+    return Loc(file, frame.start_line, frame.function_name)
 
 
 @functools.lru_cache(maxsize=1 << 12)
