@@ -67,7 +67,12 @@ def emit_counted(f: LaneFrame, loop: Eqn) -> None:
 
 
 def _has_halves(f: LaneFrame, loop: Eqn) -> bool:
-    """Returns whether half of the vectors may go on alone: values of a quiet loop need no more than registers."""
+    """Returns whether half of the vectors may go on alone: values of a quiet loop need no more than registers.
+
+    In a function in parts all vectors go on: parts would load those of the other half from the places of values.
+    """
+    if f.split or f.crossings.nbytes:
+        return False
     alike = any(f.is_uniform(p) for p in carried_params(loop, loop.blocks[0]))
     return f.vectors >= 4 and f.vectors % 2 == 0 and is_quiet(loop) and not alike
 
