@@ -15,8 +15,9 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
-from qdtrace.autodiff.loops.policy import LEAST_BITS
+from qdtrace.autodiff.loops.policy import LEAST_BITS, LoopSize
 from qdtrace.autodiff.loops.thinning import slots_for
+from qdtrace.autodiff.loops.trip_counts import constant_trips
 from qdtrace.autodiff.tape import is_tested, tape_lengths
 from qdtrace.autodiff.undo_plan import Planner, level_of
 from qdtrace.ir.primitives import CELL, LOAD
@@ -36,8 +37,8 @@ SMALL = 64
 """Number of elements below which copying an array is cheaper than a tape of as many bytes, whose length loops carry.
 A backward induction over 24 paths takes 1.4 times as long with the tape; a Cholesky factor of 8 x 8, 0.4 times."""
 FEWER_RUNS = 2
-"""Bytes of an undo log for a byte of copies: with a log no iteration runs again for those behind it. A put of 100 steps
-in 41 KB takes 5 times its value, where copies of 38 KB took 165 times."""
+"""Bytes of an undo log for a byte of copies of an array that is not small: with a log no iteration runs again for those
+behind it. A put of 100 steps in 41 KB takes 5 times its value, where copies of 38 KB took 165 times."""
 
 
 def choose_for_arrays(task: Task, found: Accesses, zero: Container[Var], most: MostTrips, stacks: Stacks) -> None:
@@ -64,7 +65,7 @@ def choose_for_arrays(task: Task, found: Accesses, zero: Container[Var], most: M
         changing = {loop for around in loads.values() for loop in around if loop in written}
         if array in zero or not loads:
             continue
-        states = {loop: _states(most.of(loop), limits.steps) for loop in changing}
+        states = {loop: _states(loop, most.of(loop), limits.steps) for loop in changing}
         counts = tape_lengths(task, loads, most).values()
         is_taped = None not in counts and not any(is_tested(e, loop) for e, around in loads.items() for loop in around)
         length = sum(c for c in counts if c is not None)
@@ -79,8 +80,10 @@ def choose_for_arrays(task: Task, found: Accesses, zero: Container[Var], most: M
 
 def _plan_logs(planner: Planner, array: Var, block: Block, states: Mapping[Eqn, int]) -> None:
     """Plans logs for a block, or else for the bodies of its loops: `states` are those that each would keep."""
-    copies = sum(states[e] for e in walk_eqns(block) if e in states) * ref_type(array).nbytes
-    if copies and not planner.plan(array, block, lambda nbytes: nbytes <= FEWER_RUNS * copies):
+    type_ = ref_type(array)
+    copies = sum(states[e] for e in walk_eqns(block) if e in states) * type_.nbytes
+    most = copies if prod(type_.shape) < SMALL else FEWER_RUNS * copies
+    if copies and not planner.plan(array, block, lambda nbytes: nbytes <= most):
         for loop in level_of(block):
             if loop in states:
                 _plan_logs(planner, array, loop.blocks[-1], states)
@@ -95,7 +98,9 @@ def _pays(array: Var, loads: int, states: int, limits: ReverseLimits) -> bool:
     return loads < states * size * (2 if fits else 1)
 
 
-def _states(trips: int | None, steps: int) -> int:
-    """Returns an estimate of how many states of a loop are kept."""
-    thinned = slots_for(LEAST_BITS, trips)
-    return thinned if trips is None else min(thinned, -(-trips // steps))
+def _states(loop: Eqn, trips: int | None, steps: int) -> int:
+    """Returns an estimate of how many states of a loop are kept: one for each segment, and those of the rest."""
+    size = LoopSize(trips, 0, is_exact=constant_trips(loop) is not None, most_steps=steps)
+    segments = size.segments()
+    thinned = slots_for(LEAST_BITS, segments)
+    return size.rest() + (thinned if segments is None else min(thinned, segments))

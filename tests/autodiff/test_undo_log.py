@@ -254,6 +254,34 @@ def test_no_log_where_there_is_no_room_or_it_does_not_pay():
     assert Planner(task, MostTrips(task), CPU.reverse, lambda: 56).plan(array, task.body, lambda n: n < 57)
 
 
+@pytest.mark.parametrize(
+    ("size", "stores", "is_undone"), [(8, 8, True), (8, 9, False), (63, 64, False), (64, 128, True), (64, 129, False)]
+)
+def test_logs_are_longer_than_copies_of_large_arrays_alone(size, stores, is_undone):
+    """Seven iterations with so many stores each. They load so much that a tape does not pay."""
+    lines = ""
+    for j in range(stores):
+        at = f"{j % size}:i32"
+        lines += f"      e{j}: f64 = load c {at}\n      d{j}: f64 = load c k1\n      s{j}: f64 = mul e{j} d{j}\n"
+        lines += f"      store c s{j} {at}\n"
+    text = f"""program p(x: ref[f64,6x70])
+  buffer y: ref[f64,6]
+  range_for i in 0:i32 : 6:i32
+    c: cell[f64,{size}] = cell[dtype=f64, shape=({size})]
+    for k in 0:i32 : {size}:i32 : 1:i32
+      v: f64 = load x i k
+      store c v k
+    for k1 in 0:i32 : 7:i32 : 1:i32
+{lines}    r: f64 = load c 3:i32
+    store y r i
+  return y
+"""
+    stacks = Stacks()
+    derive(parse_program(text), [], [True], [True], stacks=stacks)
+    logs = [c.nbytes for c in stacks.choices if "overwrite is kept" in c.reason]
+    assert (7 * stores * 8 in logs) == is_undone
+
+
 def of_arrays(seed):
     return case_of(array_loops.random_arrays(seed), array_loops.arguments(seed), seed)
 
