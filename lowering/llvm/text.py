@@ -41,6 +41,10 @@ class Module:
         self.helpers: dict[str, str] = {}
         """Definitions of helper functions and globals, by name."""
 
+    def function(self, attributes: str) -> Text:
+        """Returns the instructions of a new function."""
+        return Text(self, attributes)
+
     def declare(self, symbol: str, result: str, arguments: str) -> None:
         """Declares an external function or intrinsic once."""
         if symbol not in self.declarations:

@@ -20,7 +20,7 @@ import hashlib
 import io
 import pickle
 import platform
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -40,6 +40,7 @@ from qdtrace.ir.program import Block, Eqn, Literal, Stage, Task, Var
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import walk_program
 from qdtrace.sources import version_of
+from qdtrace.trace import compat
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,14 +76,15 @@ def optimised(
     machine: Machine = CPU,
     until: Stage = Stage.FINAL,
     differentiable: bool = False,
+    key: Callable[[], GraphKey] | None = None,
 ) -> Program:
-    """Returns the program at the stage `until`: see `optimise`."""
+    """Returns the program at the stage `until`: see `optimise`. `key` returns the key of its graph."""
 
     def make() -> Program:
         count(pipelines=1)
         return pipelines().optimise(program, options, machine=machine, until=until, differentiable=differentiable)
 
-    return kept(PASSES, lambda: graph_key(program), (machine, until, differentiable), options, make)
+    return kept(PASSES, key or (lambda: graph_key(program)), (machine, until, differentiable), options, make)
 
 
 def reason_against(options: Options) -> str:
@@ -116,6 +118,14 @@ def graph_key(program: Program) -> GraphKey:
     reason = "" if {*map(type, values)} <= _PRINTED else "object of Python in the graph"
     text = (print_program(program), program.stage, pattern)
     return GraphKey(hashlib.sha256(repr(text).encode()).hexdigest(), tuple(loc for loc in locs if loc), reason)
+
+
+def with_settings(equations: GraphKey) -> GraphKey:
+    """Returns the key of a program's tangents now, given that of its equations: JAX's rules look at settings, too."""
+    if equations.reason or compat.settings is None:
+        return equations if equations.reason else GraphKey("", (), "settings of JAX")
+    settings = [repr(getattr(value, "axis_sizes", value)) for value in compat.settings()]
+    return replace(equations, digest=hashlib.sha256(repr((equations.digest, settings)).encode()).hexdigest())
 
 
 @paused_garbage_collection()

@@ -16,6 +16,7 @@ import jax
 from qdtrace.compose.items import region_inputs
 from qdtrace.compose.jaxprs import is_literal
 from qdtrace.compose.segment import BufferState, Constant, Operand, Step
+from qdtrace.compose.source_key import equations_key
 from qdtrace.errors import GradientError
 from qdtrace.ir.program import Var, literal
 from qdtrace.ir.tells import without_tells
@@ -26,6 +27,7 @@ from qdtrace.trace.tangents import along, equations_in
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from qdtrace.compose.pass_cache import GraphKey
     from qdtrace.ir.program import Limits, Program
     from qdtrace.ir.types import DType
 
@@ -177,6 +179,10 @@ class Source:
             limits={**self.limits, **program.limits},
         )
         return made, [value for _, value in segment.operands]
+
+    def equations_key(self, graph: GraphKey) -> GraphKey:
+        """Returns the key of the equations on disk, given that of the program's graph."""
+        return equations_key(self, graph)
 
     def key(self) -> object:
         """Returns a key that is equal for sources with the same derivatives."""

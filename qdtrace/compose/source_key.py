@@ -11,8 +11,8 @@ from __future__ import annotations
 import enum
 import functools
 import hashlib
-from dataclasses import fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
 import numpy as np
@@ -30,8 +30,8 @@ from qdtrace.trace.tree import Region
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from qdtrace.compose.source import Memory, Source
-
+Source: TypeAlias = Any  # its module imports this one
+"""A `source.Source`."""
 LARGE = 1 << 20
 """Most bytes of a known array that is looked at."""
 _SMALL = 64
@@ -43,14 +43,6 @@ _SHOWN = {"AbstractMesh", "Mesh", "UnspecifiedValue"}
 
 class _UnknownError(Exception):
     """Something has no faithful description."""
-
-
-def source_key(equations: GraphKey) -> GraphKey:
-    """Returns the key of a program's tangents now, given that of its equations: JAX's rules look at settings, too."""
-    if equations.reason or compat.settings is None:
-        return equations if equations.reason else GraphKey("", (), "settings of JAX")
-    settings = [repr(getattr(value, "axis_sizes", value)) for value in compat.settings()]
-    return replace(equations, digest=hashlib.sha256(repr((equations.digest, settings)).encode()).hexdigest())
 
 
 def equations_key(source: Source, graph: GraphKey) -> GraphKey:
@@ -95,7 +87,7 @@ class _Description:
             [None if v is None else self.atom(v) for v in (*source.results, *source.primal)],
         )
 
-    def _memory(self, memory: Memory, params: Mapping[Any, int]) -> Any:
+    def _memory(self, memory: Any, params: Mapping[Any, int]) -> Any:
         fill = ("parameter", params[memory.fill]) if isinstance(memory.fill, Var) else self.value(memory.fill)
         ref = None if memory.ref is None else params[memory.ref]
         return (memory.shape, memory.dtype.value, memory.hint, ref, fill)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from qdtrace.analysis.machine import CPU
 from qdtrace.batching.batch import batch, batched_references
 from qdtrace.compose.depth import depth_told
-from qdtrace.compose.pass_cache import graph_key, optimised, pipelines
-from qdtrace.compose.source_key import equations_key, source_key
+from qdtrace.compose.pass_cache import graph_key, optimised, pipelines, with_settings
 from qdtrace.errors import warn
 from qdtrace.ir.custom import without_rules
 from qdtrace.ir.faults import checks_of
@@ -61,6 +60,8 @@ class One:
 class KeptSource:
     """Facts about the source of a program that was read from disk."""
 
+    graph: GraphKey
+    """The key of the program."""
     key: GraphKey
     """The key of its equations."""
     has_primal: bool
@@ -113,12 +114,12 @@ class StagedProgram:
     @functools.cached_property
     def key(self) -> GraphKey:
         """The key of what is kept on disk of the program's derivatives."""
-        return graph_key(self._recording)
+        return graph_key(self._recording) if self.kept_source is None else self.kept_source.graph
 
     @functools.cached_property
     def source_key(self) -> GraphKey:
         """The key of its tangents, before JAX makes them."""
-        return source_key(self.equations_key)
+        return with_settings(self.equations_key)
 
     @functools.cached_property
     def equations_key(self) -> GraphKey:
@@ -126,7 +127,7 @@ class StagedProgram:
         if self.kept_source is not None:
             return self.kept_source.key
         assert self.source is not None
-        return equations_key(self.source, self.key)
+        return self.source.equations_key(self.key)
 
     @functools.cached_property
     def traced_source(self) -> Source | None:
@@ -217,7 +218,9 @@ class StagedProgram:
         if made is None:
             with self.depth_told():
                 program = replace(self.program, limits={})  # the same code for arrays with other limits
-                made = self._made[machine] = optimised(program, self.options, machine=machine)
+                is_known = self.kept_source is not None and not self.program.limits
+                key = (lambda: self.key) if is_known else None
+                made = self._made[machine] = optimised(program, self.options, machine=machine, key=key)
         return made
 
     @functools.cached_property

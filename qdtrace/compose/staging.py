@@ -87,7 +87,7 @@ def stage(
     stager.note_uses(root.items, root.results)
     stager.run(root.items)
     outs = stager.tied([stager.value(v) for v in root.results])
-    alone = len(stager.calls) == 1 and not (stager.left or stager.is_tied)
+    alone = len(stager.calls) == 1 and stager.left == [] and not stager.is_tied
     return outs, stager.left or [], stager.calls[0] if alone else None
 
 

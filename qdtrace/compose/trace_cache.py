@@ -177,6 +177,8 @@ class _Entry:
     """The number of an argument, or an array, for each operand."""
     results: Any
     """The pytree of results, with the number of an argument or of a result of the call (from -1 down) for each."""
+    graph: GraphKey
+    """Key of the program."""
     key: GraphKey
     """Key of the program's equations."""
     has_primal: bool
@@ -200,7 +202,8 @@ def _written(made: Call, all_results: Any, request: Request) -> bytes:
     results = jax.tree.unflatten(tree, [places[id(x)] for x in leaves])
     if not _is_plain(results):
         raise UnknownError("results in a class")
-    facts = (staged.equations_key.digest, None not in staged.source.primal)
+    lines = len(staged.key.locs)  # those of the graph come first
+    facts = (staged.key.digest, lines, staged.equations_key.digest, None not in staged.source.primal)
     inner = pass_cache.written((staged.with_rules, operands, results, *facts), locs)
     data = None if inner is None else pass_cache.written(([(x.file, x.line, x.function) for x in locs], inner), ())
     if data is None:
@@ -225,14 +228,15 @@ def _is_plain(tree: Any) -> bool:
 def _read(data: bytes) -> _Entry:
     lines, inner = pass_cache.read(data, ())
     locs = tuple(Loc(*line) for line in lines)
-    program, operands, results, digest, has_primal = pass_cache.read(inner, locs)
-    return _Entry(program, operands, results, GraphKey(digest, locs), has_primal)
+    program, operands, results, graph, count, equations, has_primal = pass_cache.read(inner, locs)
+    keys = GraphKey(graph, locs[:count]), GraphKey(equations, locs)
+    return _Entry(program, operands, results, *keys, has_primal)
 
 
 def _called(entry: _Entry, request: Request) -> Any:
     """Returns the results of a call that was found."""
     again = partial(_traced_again, _without_tracers(request), entry.key)
-    source = KeptSource(entry.key, entry.has_primal, again)
+    source = KeptSource(entry.graph, entry.key, entry.has_primal, again)
     staged = StagedProgram(entry.program, request.options, kept_source=source)
     note_programs((staged,))
     arguments = request.leaves()

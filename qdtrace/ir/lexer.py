@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 
 from qdtrace.errors import QdError
 
-_TOKEN = re.compile(
-    r"""
+_TOKEN = r"""
       (?P<space>[ ]+|\#.*)
     | (?P<string>"(?:[^"\\]|\\.)*")
     | (?P<literal>-?(?:inf|nan(?:\(0x[0-9a-f]+\))?|\d+(?:\.\d*)?(?:e[+-]?\d+)?):[a-z]+[0-9]+)
@@ -16,9 +16,13 @@ _TOKEN = re.compile(
     | (?P<number>-?(?:inf|nan|\d+(?:\.\d*)?(?:e[+-]?\d+)?)(?![A-Za-z0-9_]))
     | (?P<word>[A-Za-z_][A-Za-z0-9_]*)
     | (?P<mark>[:=,()\[\]{}@])
-    """,
-    re.VERBOSE,
-)
+    """
+
+
+@functools.cache
+def _token() -> re.Pattern[str]:
+    """Returns the pattern of a token, which takes 3 ms to compile: most processes read no text."""
+    return re.compile(_TOKEN, re.VERBOSE)
 
 
 class ParseError(QdError):
@@ -98,7 +102,7 @@ def read_lines(text: str) -> list[Line]:
         tokens: list[Token] = []
         position = 0
         while position < len(source):
-            found = _TOKEN.match(source, position)
+            found = _token().match(source, position)
             here = Token("mark", source[position], number, position + 1)
             if found is None:
                 raise fail(here, f"no word, literal or mark begins with {source[position]!r}")
