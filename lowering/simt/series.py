@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lowering.plan.sums import copy_sizes
 from lowering.tables import CACHE_LINE, FIELD, round_up
 from qdtrace.analysis.cost import accesses, code_size, has_open_loop, operations, peak_live
 from qdtrace.analysis.index.trips import trip_count
@@ -183,8 +184,5 @@ class _Room:
     def _copy_bytes(self, task: Task) -> int | None:
         if task.kind == "serial" or not any(e.primitive is ACCUM for e in walk_eqns(task.body)):
             return None
-        # Loaded here: a process that finds all its code in the cache mostly has no sums in a series.
-        from lowering.plan.sums import copy_sizes
-
         sizes = copy_sizes(task, self._device.machine.accumulation)
         return None if sizes is None else sum(round_up(size, CACHE_LINE) for size in sizes)
