@@ -59,7 +59,8 @@ class Printer:
         self.names: dict[Var, str] = {}
         self.used: set[str] = set()
         self._next: dict[str, int] = {}
-        self._types: dict[object, str] = {}
+        self._written: dict[int, tuple[str, object]] = {}
+        """Texts by the `id` of a type or constant, which is kept alive: hashing them would cost more than the rest."""
 
     def text(self) -> str:
         """Returns everything printed so far."""
@@ -98,14 +99,19 @@ class Printer:
 
     def type(self, var: Var) -> str:
         """Returns the type of a variable as text."""
-        text = self._types.get(var.type)
-        if text is None:
-            text = self._types[var.type] = str(var.type)
-        return text
+        written = self._written.get(id(var.type))
+        if written is None:
+            written = self._written[id(var.type)] = str(var.type), var.type
+        return written[0]
 
     def atom(self, atom: Atom) -> str:
         """Returns a variable or literal as text."""
-        return literal_text(atom) if isinstance(atom, Literal) else self.known(atom)
+        if atom.__class__ is Literal:
+            written = self._written.get(id(atom))
+            if written is None:
+                written = self._written[id(atom)] = literal_text(atom), atom  # type: ignore[arg-type]
+            return written[0]
+        return self.names.get(atom) or self.bind(atom)  # type: ignore[arg-type]
 
     def atoms(self, atoms: Iterable[Atom]) -> str:
         """Returns atoms as text, separated by commas."""
@@ -187,13 +193,14 @@ class Printer:
         if carried:
             text += " carry " + ", ".join(f"{bind(p)} = {a}" for p, a in zip(carried, inits, strict=False))
         at = len(self.lines)
-        self.line(depth, "")
         if inner and eqn.blocks:
+            self.line(depth, "")
             self._blocks(eqn, depth + 1)
         if eqn.outvars:  # bound last: inside the blocks the results have no name yet
             text = ", ".join([f"{bind(v)}: {self.type(v)}" for v in eqn.outvars]) + f" = {text}"
         self.line(depth, text, eqn.loc)
-        self.lines[at] = self.lines.pop()
+        if len(self.lines) - at > 1:
+            self.lines[at] = self.lines.pop()
 
     def _params(self, eqn: Eqn) -> Mapping[str, object]:
         remarks = eqn.primitive.remarks

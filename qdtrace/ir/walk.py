@@ -23,8 +23,9 @@ def walk_all(eqns: Iterable[Eqn]) -> Iterator[Eqn]:
     """Yields each of the equations and, after it, those in its blocks, in program order."""
     for eqn in eqns:
         yield eqn
-        for inner in eqn.blocks:
-            yield from walk_all(inner.eqns)
+        if eqn.blocks:  # most have none, and this runs some thirty times for each equation of a program
+            for inner in eqn.blocks:
+                yield from walk_all(inner.eqns)
 
 
 def walk_eqns(block: Block) -> Iterator[Eqn]:
@@ -66,14 +67,15 @@ def walk_nested(block: Block, around: tuple[Eqn, ...] = ()) -> Iterator[tuple[Eq
 
 def walk_task(task: Task) -> Iterator[Eqn]:
     """Yields every equation of a task, head first."""
-    for block in blocks_of(task):
-        yield from walk_eqns(block)
+    yield from walk_all(task.head)
+    yield from walk_all(task.body.eqns)
 
 
 def walk_program(program: Program) -> Iterator[Eqn]:
     """Yields every equation of the program."""
     for task in program.tasks:
-        yield from walk_task(task)
+        yield from walk_all(task.head)
+        yield from walk_all(task.body.eqns)
 
 
 def definitions(task: Task) -> dict[Var, Eqn]:
@@ -123,7 +125,24 @@ def task_refs(task: Task) -> dict[Var, None]:
     """Returns the global references that a task uses, in order of first use."""
     found: dict[Var, None] = {}
     for block in blocks_of(task):
-        for var in free_vars(block):
-            if var is not task.index and isinstance(var.type, RefType):
-                found[var] = None
+        used, bound = dict[Var, None](), set[Var]()
+        _references(block, used, bound)
+        found.update((var, None) for var in used if var not in bound)
     return found
+
+
+def _references(block: Block, used: dict[Var, None], bound: set[Var]) -> None:
+    """Adds the references that are used, and those that are bound, anywhere in the block."""
+    bound.update(v for v in block.params if v.type.__class__ is RefType)
+    for eqn in block.eqns:
+        for atom in eqn.invars:
+            if atom.type.__class__ is RefType:
+                used[atom] = None  # type: ignore[index]
+        for inner in eqn.blocks:
+            _references(inner, used, bound)
+        for var in eqn.outvars:
+            if var.type.__class__ is RefType:
+                bound.add(var)
+    for atom in block.results:
+        if atom.type.__class__ is RefType:
+            used[atom] = None  # type: ignore[index]

@@ -13,7 +13,7 @@ import linecache
 import os
 import sys
 import sysconfig
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -106,24 +106,31 @@ def eqn_loc(eqn: JaxprEqn, around: Loc | None = None) -> Loc | None:
     traceback = eqn.source_info.traceback
     if traceback is None:
         return around
-    is_users = source_info_util.is_user_filename
-    inside = None
-    for code, at in zip(*traceback.raw_frames(), strict=True):
-        if is_users(code.co_filename):
-            if not code.co_filename.startswith(_INSTALLED) or has_markers(eqn.effects):
-                return _place(code, at, code.co_filename)
-            inside = inside or (code, at)
-    return around if around is not None or inside is None else _place(*inside, inside[0].co_filename)
+    innermost, own = _lines_in(traceback)
+    found = own if own is innermost or not has_markers(eqn.effects) else innermost
+    return found or around or innermost
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _place(code: CodeType, at: int, file: str) -> Loc:
-    """Returns the line of an instruction. Most equations come from a line that made others before.
+def _lines_in(traceback: Any) -> tuple[Loc | None, Loc | None]:
+    """Returns the innermost line outside of JAX and this package, and the innermost that is not a library's either.
 
-    Code of two files may be equal, as its comparison looks at lines and not at files.
+    Equations that one line records turn by turn have equal tracebacks. Their comparison looks at the code objects: code
+    of two files may be equal.
     """
+    innermost = None
+    for code, at in zip(*traceback.raw_frames(), strict=True):
+        if source_info_util.is_user_filename(code.co_filename):
+            loc = _place(code, at)
+            innermost = innermost or loc
+            if not code.co_filename.startswith(_INSTALLED):
+                return innermost, loc
+    return innermost, None
+
+
+def _place(code: CodeType, at: int) -> Loc:
     frame = source_info_util.raw_frame_to_frame(code, at)
-    return Loc(file, frame.start_line, frame.function_name)
+    return Loc(code.co_filename, frame.start_line, frame.function_name)
 
 
 @functools.lru_cache(maxsize=1 << 12)
