@@ -103,3 +103,14 @@ def test_places_in_the_source() -> None:
     assert not source.is_user_file(jax.__file__)
     assert not source.is_user_file(source.__file__)
     assert source.is_user_file(__file__)
+
+
+def test_equal_code_in_two_files_has_two_places() -> None:
+    made, files = [], ["one.py", "two.py", "one.py"]
+    for file in files[:2]:
+        names = {"lax": lax}
+        exec(compile("def f(x):\n    return lax.sin(x)\n", file, "exec"), names)
+        made.append(names["f"])
+    assert made[0].__code__ == made[1].__code__
+    places = [source.eqn_loc(eqn) for f in (*made, made[0]) for eqn in equations(f, X)]
+    assert [(loc.file, loc.line) for loc in places] == [(file, 2) for file in files]
