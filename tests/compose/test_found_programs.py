@@ -36,6 +36,69 @@ def test_results_have_their_tree(kept_traces, returned):
         assert is_found(work) == bool(k)
 
 
+LANGUAGE = {
+    "comprehensions": "c = [k * 0.5 for k in range(4)]\n    d = {k: k + 1.0 for k in c}\n    s = sum(c) + d[0.5]",
+    "unpacking": "(a, *b), c = (1, 2, 3), [4.0]\n    s = a + b[1] + c[0]",
+    "star arguments": "g = lambda *a, k=1.0, **n: a[0] * k + n['m']\n    s = g(*[2.0], **{'k': 3.0, 'm': 1})",
+    "exceptions": "try:\n        s = [1.0][2]\n    except IndexError as e:\n        s = 2\n    else:\n        s += 1",
+    "generator": "def g(n):\n        for k in range(n):\n            yield k * 1.5\n    s = sum(g(4))",
+    "nested functions": "n = 1\n    def g():\n        nonlocal n\n        n += 1\n        return n\n    s = g() + g()",
+    "slices": "c = [1.0, 2.0, 3.0]\n    c[0:2] = [5.0]\n    del c[0]\n    s = c[-1] + len(c[::2])",
+    "text": "name = f'{x.ndim:03d}{x.shape!r}'\n    s = len(name) + ('a' in name)",
+    "conditions": "s = 1.0 if x.ndim == 1 and x.shape[0] in (3, 7) and x is not None else 2.0",
+    "loops": "s = 0\n    while s < 4:\n        s += 1\n        if s > 2:\n            break\n    else:\n        s = 9",
+    "match": "match x.shape:\n        case (n,):\n            s = n * 1.0\n        case _:\n            s = 0.0",
+    "walrus": "s = (n := x.shape[0]) * 2.0 + n",
+    "assertions": "assert x.ndim == 1, 'a vector'\n    s = 2.0",
+    "recursion": "def g(n):\n        return 1.0 if n == 0 else g(n - 1) * 1.5\n    s = g(3)",
+    "numpy": "a = np.arange(3.0)\n    a[1] = 7\n    s = float(a.sum()) + np.float32(2) + math.pi",
+    "reduce": "s = functools.reduce(operator.add, map(lambda k: k * 2.0, itertools.chain([1], (2, 3))))",
+}
+
+
+@pytest.mark.parametrize("form", LANGUAGE)
+def test_python_before_a_loop_is_known(kept_traces, form):
+    head = "import functools, itertools, math, operator\nimport numpy as np\nimport qdtrace as qd\n"
+    text = head + f"def f(x):\n    {LANGUAGE[form]}\n" + LOOP + "x[i] = x[i] * s\n    return x\n"
+    expected = plain(module(text).f, X)
+    for k in range(2):
+        result, work = run(module(text).f, X)
+        assert same(result, expected)
+        assert is_found(work) == bool(k), work.misses
+
+
+def test_a_donated_argument_is_overwritten(kept_traces):
+    text = HEAD + "def f(x):\n    y = qd.empty(x.shape, x.dtype)\n" + LOOP + "y[i] = x[i] * 2\n    return y"
+    for k in range(2):
+        given = X + 0
+        result, work = run(module(text).f, given, donate_argnums=0)
+        assert same(result, 2 * np.asarray(X))
+        assert given.is_deleted()
+        assert is_found(work) == bool(k)
+
+
+def test_limits_of_arguments_are_those_of_the_call(kept_traces):
+    text = HEAD + "def f(x, row):\n" + LOOP.replace("x.shape[0]", "2") + "v = qd.local(x[i])\n"
+    text += "        for k in qd.range(row[i], row[i + 1]):\n            v.value = jnp.sin(v.value) * x[k]\n"
+    text += "        x[i] = v.value\n    return x"
+    grad = jax.grad(lambda x, f, row: qd.jit(f, bounds_from="row")(x, row)[0])
+    for ends in ([0, 2, 5], [0, 1, 7], [0, 2, 5], [0, 1, 7]):
+        row = jnp.array(ends)
+        with qd.options(offline_cache=False):
+            expected = grad(X, module(text).f, row)
+        assert np.allclose(grad(X, module(text).f, row), expected, rtol=1e-6)
+
+
+def test_arguments_by_name(kept_traces):
+    text = HEAD + "def f(x, *, n, y=None):\n" + LOOP + "x[i] = x[i] * n + (0 if y is None else y[i])\n    return x"
+    calls = [{"n": 2}, {"n": 3}, {"n": 2, "y": X}, {"n": 2}]
+    for k, kwargs in enumerate([*calls, *calls]):
+        before = qd.stats()
+        result = np.asarray(qd.jit(module(text).f, static_argnames="n")(X, **kwargs))
+        assert np.array_equal(result, np.asarray(X) * kwargs["n"] + (0 if "y" not in kwargs else np.asarray(X)))
+        assert is_found(qd.stats() - before) == (k >= 3)
+
+
 def test_captured_arrays_come_back(kept_traces):
     text = HEAD + "a = jnp.arange(500.0)\ndef f(x):\n" + LOOP + "x[i] = x[i] + a[70 * i]\n    return x"
     expected = plain(module(text).f, X)
@@ -71,6 +134,13 @@ def f(x):
     return z
 """
 )
+
+
+def exported(g):
+    allowed = [jax.export.DisabledSafetyCheck.custom_call("qdtrace_program")]
+    return jax.export.deserialize(jax.export.export(jax.jit(g), disabled_checks=allowed)(X).serialize())
+
+
 TRANSFORMED = {
     "grad": lambda g: jax.grad(lambda x: g(x).sum())(X),
     "jit of grad": lambda g: jax.jit(jax.grad(lambda x: g(x).sum()))(X),
@@ -82,6 +152,7 @@ TRANSFORMED = {
     "linearize": lambda g: jax.linearize(g, X)[1](X),
     "scan": lambda g: jax.lax.scan(lambda c, _: (g(c), c.sum()), X, None, 3)[1],
     "checkpoint": lambda g: jax.grad(lambda x: jax.checkpoint(g)(x).sum())(X),
+    "export": lambda g: exported(g).call(X),
     "lower": lambda g: (g.lower(X).graph("trace"), g.lower(X).graph())[0] and X,
 }
 

@@ -34,6 +34,10 @@ CHANGES = {
     "another entry": ('OPERATIONS["first"]', 'OPERATIONS["second"]'),
     "library function": ("operator.add(v", "operator.mul(v"),
     "reduction": ("jnp.sum(CONST", "jnp.max(CONST"),
+    "dtype by name": ("DTYPE = jnp.float32", "DTYPE = jnp.float16"),
+    "order of a dictionary": ('{"one": 1.0, "two": 2.0}', '{"two": 2.0, "one": 1.0}'),
+    "sign of zero": ("ZERO = 0.0", "ZERO = -0.0"),
+    "one list for two": ("OTHER = [3.0]", "OTHER = LIST  "),
     "rebound library name": ("def inner", "jnp.sum = jnp.sum\ndef inner"),
 }
 

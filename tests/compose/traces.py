@@ -70,6 +70,11 @@ import numpy as np
 import operator
 import qdtrace as qd
 SCALE = 2.0
+DTYPE = jnp.float32
+ORDERED = {"one": 1.0, "two": 2.0}
+ZERO = 0.0
+LIST = [3.0]
+OTHER = [3.0]
 TABLE = {"a": 1.0, "b": [1.0, 2.0]}
 WEIGHTS = np.array([1.0, 2.0, 3.0], np.float32)
 CONSTANTS = jnp.array([1.0, 2.0, 3.0])
@@ -102,6 +107,10 @@ def counting():
 def helper(v):
     count = counting()
     v = middle(v) * SCALE + TABLE["b"][1] + scaled(v) + partly(v) + decorated(v) + OPERATIONS["first"](v)
+    v = v.astype(DTYPE).astype(jnp.float32) + [*ORDERED.values()][0] + jnp.copysign(1.0, ZERO)
+    LIST.append(OTHER[0])
+    v = v + len(OTHER)
+    LIST.pop()
     return count(v) + count(v) + operator.add(v, WEIGHTS[1]) + (lambda u: u * 0.5)(v)
 def f(x):
     for i in qd.range(x.shape[0]):

@@ -1,0 +1,22 @@
+"""The benchmark of new processes: its function, and what a process says."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from benchmarks import new_process
+
+
+def test_the_function_is_what_it_says() -> None:
+    x = jnp.linspace(0, 1, 50)
+    a = np.asarray(x, np.float64)
+    for k in range(new_process.TASKS):
+        a = np.sin(a * (1 + 0.01 * k)) + 0.1 * np.roll(a, -(k + 1))
+    np.testing.assert_allclose(new_process.calls()["forward"](x), a, rtol=1e-4)  # 64 roundings of f32 in a row
+
+
+@pytest.mark.parametrize("kind", new_process.LIMITS)
+def test_a_process_says_what_it_took(kind: str) -> None:
+    assert new_process.first_call(kind)["seconds"] > 0
