@@ -1,5 +1,6 @@
 """Settings of all tests: no time limits, the machine may be busy; those that need a GPU are skipped without one."""
 
+import atexit
 import gc
 import os
 import re
@@ -91,6 +92,7 @@ def pytest_sessionfinish() -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure() -> None:
     gc.freeze()  # pytest has looked for cycles in all there is, and would do so again
+    atexit.register(gc.unfreeze)  # what Python does not free at its end, libraries tell as their leaks
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.stats import truncnorm
+from scipy.special import ndtr, ndtri
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -62,8 +62,7 @@ def load_counts() -> tuple[NDArray[Any], NDArray[Any]]:
 def draw_starts(count: int, seed: int) -> NDArray[Any]:
     """Returns logarithms of `count` rows of six parameters, drawn from the priors."""
     rng = np.random.default_rng(seed)
-    # truncated at zero, in units of the deviation
-    columns = [truncnorm.rvs(-m / d, np.inf, m, d, size=count, random_state=rng) for m, d in PRIORS]
+    columns = [m + d * ndtri(rng.uniform(ndtr(-m / d), 1, count)) for m, d in PRIORS]  # truncated at zero
     median, deviation = PRIOR_POPULATION
     populations = np.log(median) + deviation * rng.standard_normal((2, count))
     return np.stack([*np.log(columns), *populations], 1).astype(np.float32)
