@@ -12,6 +12,7 @@ from qdtrace.analysis.traffic import NOTHING, Traffic, program_traffic
 from qdtrace.autodiff.loops.policy import StorageChoice
 from qdtrace.backend import backend
 from qdtrace.compose.call import call_p, derivative_p
+from qdtrace.compose.debug import most_trips
 from qdtrace.errors import BackendError
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.program import Stage, ref_type
@@ -103,9 +104,11 @@ class Lowered:
     def storage(self) -> list[StorageChoice]:
         """The storage that reverse mode chose for each loop, with the reason (`print(*low.storage, sep="\\n")`).
 
-        It ends with the place of private arrays for each task whose iterations have more than 64 KiB of others.
+        Once the function has run with `debug=True`, it also says how many iterations each loop had at most (`ran`),
+        and whether states were dropped. It ends with the place of private arrays for each task whose
+        iterations have more than 64 KiB of others.
         """
-        kept = [choice for staged in self.programs for choice in staged.stacks]
+        kept = [c.after(most_trips.get(c.loc)) for s in self.programs for c in s.stacks]
         return kept + [note for staged in self.programs for note in self._large(staged)]
 
     def _large(self, staged: StagedProgram) -> Iterator[StorageChoice]:

@@ -32,10 +32,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from qdtrace.compose.staged_program import StagedProgram
+    from qdtrace.errors import Loc
     from qdtrace.ir.program import Program
     from qdtrace.ir.types import RefType
 
 _FUEL = 10**9
+most_trips: dict[Loc | None, int] = {}
+"""The most iterations of loops so far, by their line."""
 
 
 def _is_news(record: logging.LogRecord) -> bool:
@@ -57,7 +60,10 @@ def run_checked(staged: StagedProgram, operands: Sequence[Any], *, shared: bool 
     def on_host(*arrays: Any) -> list[np.ndarray]:
         try:
             contents = [_from_words(np.asarray(a), t) for a, t in zip(arrays, given, strict=True)]
-            return list(map(_words_of, evaluate(program, contents, check_races=True, check_nans=nans, fuel=_FUEL)))
+            trips: dict[Loc | None, int] = {}
+            outs = evaluate(program, contents, check_races=True, check_nans=nans, fuel=_FUEL, trips=trips)
+            most_trips.update({loc: max(n, most_trips.get(loc, 0)) for loc, n in trips.items()})
+            return list(map(_words_of, outs))
         except QdError as error:
             if shared:
                 tell_later(error)

@@ -37,6 +37,7 @@ class Compiler:
         template: Env,
         slots: dict[Var, int],
         burn: Callable[[Loc | None], None],
+        ended: Callable[[Loc | None, int], None],
         races: RaceDetector | None,
         check_nans: bool,
     ) -> None:
@@ -44,6 +45,7 @@ class Compiler:
         self.template = template
         self.slots = slots
         self.burn = burn
+        self.ended = ended
         self.races = races
         self.check_nans = check_nans
 

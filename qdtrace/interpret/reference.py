@@ -42,16 +42,18 @@ def evaluate(
     fuel: int = 10_000_000,
     check_races: bool = False,
     check_nans: bool = False,
+    trips: dict[Loc | None, int] | None = None,
 ) -> list[np.ndarray]:
     """Runs the program on copies of the arguments and returns the content of its results.
 
     `order` is that of the iterations of a range_for (`seed` is for `shuffled`); `fuel` bounds the iterations of all
     loops together. Raises InterpreterError for undefined behaviour, with the line of the equation; with `check_nans`
-    also if an operation, or an accumulation, makes NaN of numbers.
+    also if an operation, or an accumulation, makes NaN of numbers. `trips` is given the most iterations of loops, by
+    line.
     """
     with quiet():
         races = RaceDetector() if check_races else None
-        return _Machine(order, seed, fuel, races, check_nans).run(program, args)
+        return _Machine(order, seed, fuel, races, check_nans, {} if trips is None else trips).run(program, args)
 
 
 def _compile_scalar(compiler: Compiler, eqn: Eqn) -> Step:
@@ -85,12 +87,13 @@ def _compile_for(compiler: Compiler, eqn: Eqn) -> Step:
     start, stop, step, *inits = (compiler.slot(a) for a in eqn.invars)
     (index, *carried), steps, results = compiler.block(eqn.blocks[0])
     outs = [compiler.slot(v) for v in eqn.outvars]
-    make, burn, loc = wrapper(eqn.index.dtype), compiler.burn, eqn.loc
+    make, burn, ended, loc = wrapper(eqn.index.dtype), compiler.burn, compiler.ended, eqn.loc
 
     def loop(env: Env) -> None:
         by = int(env[step])
         carries = [env[i] for i in inits]
-        for i in range(int(env[start]), int(env[stop]), by) if by else ():
+        values = range(int(env[start]), int(env[stop]), by) if by else ()
+        for i in values:
             burn(loc)
             env[index] = make(i)
             for slot, value in zip(carried, carries, strict=True):
@@ -98,6 +101,7 @@ def _compile_for(compiler: Compiler, eqn: Eqn) -> Step:
             for run in steps:
                 run(env)
             carries = [env[r] for r in results]
+        ended(loc, len(values))
         for slot, value in zip(outs, carries, strict=True):
             env[slot] = value
 
@@ -109,10 +113,11 @@ def _compile_while(compiler: Compiler, eqn: Eqn) -> Step:
     tested, test_steps, (truth,) = compiler.block(eqn.blocks[0])
     carried, steps, results = compiler.block(eqn.blocks[1])
     outs = [compiler.slot(v) for v in eqn.outvars]
-    burn, loc = compiler.burn, eqn.loc
+    burn, ended, loc = compiler.burn, compiler.ended, eqn.loc
 
     def loop(env: Env) -> None:
         carries = [env[i] for i in inits]
+        count = 0
         while True:
             for slot, value in zip(tested, carries, strict=True):
                 env[slot] = value
@@ -121,11 +126,13 @@ def _compile_while(compiler: Compiler, eqn: Eqn) -> Step:
             if not env[truth]:
                 break
             burn(loc)
+            count += 1
             for slot, value in zip(carried, carries, strict=True):
                 env[slot] = value
             for run in steps:
                 run(env)
             carries = [env[r] for r in results]
+        ended(loc, count)
         for slot, value in zip(outs, carries, strict=True):
             env[slot] = value
 
@@ -219,7 +226,15 @@ COMPILE: dict[str, Rule] = {
 class _Machine:
     """The state of one run of one program."""
 
-    def __init__(self, order: Order, seed: int, fuel: int, races: RaceDetector | None, check_nans: bool) -> None:
+    def __init__(
+        self,
+        order: Order,
+        seed: int,
+        fuel: int,
+        races: RaceDetector | None,
+        check_nans: bool,
+        trips: dict[Loc | None, int],
+    ) -> None:
         if order not in ("forward", "backward", "shuffled"):
             raise InterpreterError(f"order must be forward, backward or shuffled, got {order!r}")
         self.order = order
@@ -227,6 +242,11 @@ class _Machine:
         self.fuel = self.budget = fuel
         self.races = races
         self.check_nans = check_nans
+        self.trips = trips
+
+    def ended(self, loc: Loc | None, count: int) -> None:
+        """Notes how many iterations a loop had."""
+        self.trips[loc] = max(self.trips.get(loc, 0), count)
 
     def burn(self, loc: Loc | None) -> None:
         """Counts one iteration of a loop."""
@@ -253,8 +273,8 @@ class _Machine:
     def _task(self, task: Task, contents: dict[Var, memory.Memory]) -> None:
         template: Env = list(contents.values())
         slots = {var: slot for slot, var in enumerate(contents)}
-        compiler = Compiler(COMPILE, template, slots, self.burn, self.races, self.check_nans)
-        head = Compiler(COMPILE, template, slots, self.burn, None, self.check_nans).steps(task.head)
+        compiler = Compiler(COMPILE, template, slots, self.burn, self.ended, self.races, self.check_nans)
+        head = Compiler(COMPILE, template, slots, self.burn, self.ended, None, self.check_nans).steps(task.head)
         start, stop = compiler.slot(task.start), compiler.slot(task.stop)
         index = compiler.slot(task.index) if task.index is not None else None
         _, steps, _ = compiler.block(task.body)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
+from qdtrace.autodiff.loops.policy import StorageChoice
 from qdtrace.errors import BoundsError, CheckError, InterpreterError
 
 DEBUG = {"debug": True}
@@ -146,3 +147,58 @@ def test_errors_of_compiled_code_are_those_of_the_call(name):
 
     with pytest.raises(BoundsError, match="index 4 is out of bounds for axis 0 of `x`"):
         RUNS[name](long)
+
+
+@qd.jit
+def counted(x, n):
+    """A loop by a count and one by a condition."""
+    out = qd.empty_like(x)
+    for i in qd.range(x.shape[0]):
+        v = qd.local(x[i])
+        for _ in qd.range(n[i]):
+            v.value = jnp.sin(v.value)
+        for _ in qd.while_(lambda: v.value > 0.1):  # noqa: B023 - traced at once
+            v.value = v.value * v.value
+        out[i] = v.value
+    return out
+
+
+@pytest.mark.cpu
+def test_storage_says_how_often_loops_ran_in_the_interpreter():
+    x = np.array([0.5, 0.9, 0.2])
+    low = qd.jit(jax.grad(lambda x, n: counted(x, n).sum())).lower(x, np.array([1, 1, 1]))
+    before = [choice.reason for choice in low.storage]
+    assert [choice.ran for choice in low.storage] == [None, None]
+    with qd.options(debug=True):
+        counted(x, np.array([3, 0, 1]))
+    assert [choice.ran for choice in low.storage] == [3, 5]
+    with qd.options(debug=True):
+        jax.grad(lambda x: counted(x, np.array([7, 4, 6])).sum())(x)
+        counted(x, np.array([0, 0, 0]))
+    assert [choice.ran for choice in low.storage] == [7, 5]
+    said = [f"{reason}; with debug=True the loop ran {k} iterations at most, and all fit" for reason, k in
+            zip(before, (7, 5), strict=True)]  # fmt: skip
+    assert [choice.reason for choice in low.storage] == said
+
+
+@pytest.mark.parametrize(
+    ("ran", "steps", "said"),
+    [
+        (0, 1, "and all fit"),
+        (32, 1, "and all fit"),
+        (33, 1, "of which one state in 2 was kept"),
+        (64, 1, "of which one state in 2 was kept"),
+        (65, 1, "of which one state in 4 was kept"),
+        (33, 8, "and all fit"),
+        (257, 8, "of which one state in 16 was kept"),
+    ],
+)
+def test_a_thinned_stack_says_what_a_run_dropped(ran, steps, said):
+    choice = StorageChoice(None, "thinned", 137, 548, 5, steps, steps - 1)
+    assert choice.after(ran).reason == f"thinned; with debug=True the loop ran {ran} iterations at most, {said}"
+    assert choice.after(None) is choice
+
+
+def test_storage_of_all_states_drops_none():
+    choice = StorageChoice(None, "all", 64, 256)
+    assert str(choice.after(9)) == "all; with debug=True the loop ran 9 iterations at most"

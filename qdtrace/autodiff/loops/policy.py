@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.machine import CPU
@@ -33,6 +33,19 @@ class StorageChoice:
     """Iterations of a segment, of which one state is kept at most (`segments`)."""
     rest: int = 0
     """Additional slots for the iterations after the last whole segment."""
+    ran: int | None = None
+    """Most iterations in calls with `debug=True` so far, or None if there was none."""
+
+    def after(self, ran: int | None) -> StorageChoice:
+        """Returns the choice, with what it came to in a run in which the loop had at most `ran` iterations, if any."""
+        if ran is None:
+            return self
+        said = f"{self.reason}; with debug=True the loop ran {ran} iterations at most"
+        if self.thinned_bits is not None:
+            last = max(ran - 1, 0) // self.steps
+            stride = 1 << max(last.bit_length() - self.thinned_bits, 0)
+            said += ", and all fit" if stride == 1 else f", of which one state in {stride * self.steps} was kept"
+        return replace(self, reason=said, ran=ran)
 
     def __str__(self) -> str:
         return self.reason if self.loc is None else f"{self.loc}: {self.reason}"
