@@ -19,7 +19,7 @@ from qdtrace.trace.importer.implementations import implementation_of, is_foreign
 from qdtrace.trace.importer.memory import MemoryOps
 from qdtrace.trace.importer.registry import DERIVATIVES, ITEMS, RULES, TAUGHT, decomposition_of, load_rules, traced_rule
 from qdtrace.trace.importer.scalars import constant
-from qdtrace.trace.importer.uses import ELEMENTWISE, uses_of_items, uses_of_jaxpr
+from qdtrace.trace.importer.uses import uses_of_items, uses_of_jaxpr
 from qdtrace.trace.importer.values import (
     ArrayRef,
     MemoryArray,
@@ -38,7 +38,6 @@ from qdtrace.trace.source import eqn_loc
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from qdtrace.errors import Loc
     from qdtrace.ir.builder import Builder
     from qdtrace.ir.program import Var
     from qdtrace.trace.importer.bodies import Key, Operands
@@ -128,7 +127,7 @@ class Importer(MemoryOps):
     def _import_counted(self, position: int, eqn: Any, env: dict[Any, Value], uses: Uses, held: dict[Any, Any]) -> None:
         """Imports one equation; arrays in memory that it is the last to read may be updated in place."""
         shown = uses.release(position, eqn, held) if held else ()
-        self.waits = eqn.primitive.name in ELEMENTWISE and uses.may_wait(eqn)
+        self.importing = uses, eqn
         self.import_eqn(eqn, env)
         for value in shown:
             hold(value, -1)
@@ -214,7 +213,7 @@ class Importer(MemoryOps):
     def locate(self) -> None:
         """Looks the source line of the current equation up; most equations emit nothing and need none."""
         if self.unlocated is not None:
-            self.loc = located(self.unlocated) or self.loc
+            self.loc = eqn_loc(self.unlocated) or self.loc
             self.unlocated = None
 
     def import_eqn(self, eqn: Any, env: dict[Any, Value]) -> None:
@@ -409,8 +408,3 @@ def _logical(value: Value, aval: Any) -> Value:
     if type(value) is ArrayRef and value.ndim != len(aval.shape):
         return ArrayRef(value.var, pair=True)
     return value
-
-
-def located(eqn: Any) -> Loc | None:
-    """Returns the user's line of an equation."""
-    return eqn_loc(eqn)

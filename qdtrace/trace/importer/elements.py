@@ -38,7 +38,7 @@ def per_element(
     may be in scalars is so again where memory gets scarce.
     """
     shape = tuple(shape)
-    waits, imp.waits = imp.waits, False
+    importing, imp.importing = imp.importing, None
     is_small = prod(shape) <= min(imp.scalar_budget, max(UNROLL, WRITTEN_OUT // length))
     if is_small and imp.private_bytes > SCARCE:
         values = [imp.scalars(v) for v in values]
@@ -54,7 +54,7 @@ def per_element(
     operands = [imp.rolled(v) for v in values]
     at = _at(imp, fn, shape, operands)
     if prod(shape) > UNROLL:
-        if waits:
+        if importing is not None and importing[0].may_wait(importing[1]):  # computed where it is read
             return Formula(shape, dtype, at, pair, operands)
         reuse = imp.free_memory(operands, shape, dtype, pair)
         if reuse is not None:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from qdtrace.ir.builder import BlockBuilder, Builder
+    from qdtrace.trace.importer.uses import Uses
 
 SCARCE = 48 * 1024
 """Bytes of private arrays of a thread from which on small arrays are scalars again."""
@@ -70,8 +71,8 @@ class MemoryOps(ScalarOps):
         """Most elements of an array where nothing but scalars will do."""
         self.private_bytes = 0
         self.in_place = in_place
-        self.waits = False
-        """True if the value of the next function of elements may be computed where it is read."""
+        self.importing: tuple[Uses, Any] | None = None
+        """The equation that is imported, with the reads around it, until a function of elements begins."""
         self._spilled: dict[int, tuple[np.ndarray, MemoryArray]] = {}
         self._again: dict[int, tuple[np.ndarray, Callable[[], MemoryArray], BlockBuilder, int]] = {}
 
