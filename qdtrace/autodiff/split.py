@@ -70,7 +70,7 @@ def _parts(task: Task, zero: frozenset[Var]) -> list[Task]:
             parts.append(piece)
         else:
             parts[-1] = longer
-    made = [replace(_part(task, eqns), name=f"{task.name}.{k}") for k, eqns in enumerate(parts)]
+    made = [replace(_part(task, eqns), name=f"{task.name}_part_{k}") for k, eqns in enumerate(parts, 1)]
     return [task] if any(_needs_tape(part, zero) for part in made) else made
 
 

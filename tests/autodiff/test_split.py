@@ -143,6 +143,8 @@ def test_rows_of_unknown_length_that_two_loops_change():
     plain = jax.jit(jax.grad(lambda x, rate: by_hand(x, rate) @ weights, (0, 1)))
     low = qd.jit(jax.grad(mine, (0, 1))).lower(x, 0.7)
     assert low.memory_analysis()["stack_per_lane"] == 0
+    names = [task.name for task in low.tasks if "copy" not in task.name]
+    assert names == [f"forth_and_back.0_part_{end}" for end in ("1", "2", "2_reverse", "1_reverse")]
     want = plain(x, 0.7)
     for made in (jax.grad(mine, (0, 1)), jax.jit(jax.grad(mine, (0, 1)))):
         for a, b in zip(made(x, 0.7), want, strict=True):
