@@ -62,7 +62,9 @@ def reverse(
     """
     known = known or Given(program, ())
     stacks = stacks or Stacks()
-    program = with_private_rows(with_cut_loops(program))
+    cut = with_cut_loops(program)
+    zeros = lambda: zeros_of(cut, inputs, active_variables(cut, inputs, results))  # noqa: E731 - asked for large rows only
+    program = with_private_rows(cut, zeros, stacks.limits.open_stack_bytes)
     active = active_variables(program, inputs, results)
     zero = zeros_of(program, inputs, active)
     loads = (e for e in walk_program(program) if e.primitive is LOAD and e.outvar in active)

@@ -38,19 +38,30 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Atom, Eqn, Program, Task
 
 
-def with_private_rows(program: Program) -> Program:
-    """Returns the program with rows as private arrays where they take less memory than tapes."""
-    return replace(program, tasks=tuple(with_rows(task) for task in program.tasks))
+def with_private_rows(program: Program, zero: Callable[[], Container[Var]], near: int) -> Program:
+    """Returns the program with rows as private arrays where they take less memory than tapes.
+
+    `zero` returns the references that are zero: no value of these goes on a tape, so rows of these alone, of which the
+    adjoints become private, may have `near` bytes.
+    """
+    return replace(program, tasks=tuple(with_rows(task, zero, near) for task in program.tasks))
 
 
-def with_rows(task: Task) -> Task:
+def with_rows(task: Task, zero: Callable[[], Container[Var]] = frozenset, near: int = ROW_BYTES) -> Task:
     """Returns the task with rows as private arrays where they take less memory than tapes."""
     found = settled(task, by_data=False)
+    rows: dict[Var, int] = {}
     for ref, nbytes in tape_bytes(task, found.taped, MostTrips(task)).items():
         row = _row_of(task, ref)
         # The row, and its adjoint.
         if row is not None and (nbytes is None or 2 * row.nbytes < nbytes):
-            task = _Private(row).task(task)
+            rows[ref] = 0 if nbytes is None else row.nbytes
+    if max(rows.values(), default=0) > near and all(ref in zero() for ref in rows):
+        rows = {ref: nbytes for ref, nbytes in rows.items() if nbytes <= near}
+    for ref in rows:
+        row = _row_of(task, ref)
+        assert row is not None
+        task = _Private(row).task(task)
     return task
 
 

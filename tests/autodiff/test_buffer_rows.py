@@ -283,6 +283,39 @@ def test_rows_that_are_private(f, bounds):
     qd.check_grads(loss, (X,))
 
 
+def smoothing(size, *, is_linear):
+    """Sweeps over a row in place."""
+
+    @qd.jit
+    def f(x):
+        for i in qd.range(x.shape[0]):
+            for _ in qd.range(3):
+                for k in qd.range(1, size - 1):
+                    new = 0.4 * x[i, k - 1] + 0.6 * x[i, k + 1]
+                    x[i, k] = new if is_linear else jnp.sin(new) * x[i, k]
+        return x
+
+    return f
+
+
+@pytest.mark.parametrize(
+    ("target", "size", "is_linear", "is_private"),
+    [
+        ("cpu", 4096, True, True),
+        ("cpu", 4097, True, False),
+        ("cpu", 4097, False, True),
+        ("sm_90", 1024, True, True),
+        ("sm_90", 1025, True, False),
+        ("sm_90", 1025, False, True),
+    ],
+)
+def test_adjoints_alone_are_private_in_near_memory(target, size, is_linear, is_private):
+    """Where no values of a row are needed, there is no tape that a private adjoint takes the place of."""
+    f = smoothing(size, is_linear=is_linear)
+    low = qd.jit(jax.grad(lambda x: f(x).sum())).lower(np.ones((5, size), np.float32), target=target)
+    assert ("x_row" in low.graph("trace")) == is_private
+
+
 @pytest.mark.cpu
 def test_one_array_as_two_arguments():
     """Each argument is a memory of its own."""
