@@ -20,9 +20,12 @@ import numpy as np
 from qdtrace.compose.code_names import NOTHING, UnknownError, looked_up
 from qdtrace.compose.known_names import is_of_library, known_name
 from qdtrace.trace import compat
+from qdtrace.trace.source import user_loc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from qdtrace.errors import Loc
 
 LARGE = 1 << 20
 """Most bytes of a captured array that is looked at."""
@@ -48,6 +51,8 @@ class Description:
         self._held: list[Any] = []
         """Objects whose identities are in `_numbers`."""
         self._codes: list[types.CodeType] = []
+        self._called_from: Loc | None = None
+        """The line of the call, if that is the line of a loop."""
 
     def add(self, value: Any) -> None:
         """Describes a value. Raises UnknownError if it has no description."""
@@ -67,8 +72,10 @@ class Description:
         return hashlib.sha256("\n".join(self._parts).encode(errors="surrogatepass")).hexdigest()
 
     def has_line(self, file: str, line: int) -> bool:
-        """Returns whether a line is of code that was described."""
-        return any(code.co_filename == file and any(at == line for _, _, at in code.co_lines()) for code in self._codes)
+        """Returns whether a line is of code that was described, or the line of the call."""
+        at_call = self._called_from is not None and (self._called_from.file, self._called_from.line) == (file, line)
+        codes = (code for code in self._codes if code.co_filename == file)
+        return at_call or any(at == line for code in codes for _, _, at in code.co_lines())
 
     # ------------------------------------------------------------------ values
     def _value(self, value: Any) -> None:
@@ -131,6 +138,10 @@ class Description:
     # ------------------------------------------------------------------ functions
     def _function(self, f: types.FunctionType) -> None:
         code = f.__code__
+        if is_of_library(code) and (looks_at := vars(f).get("looks_at")) is not None:
+            self._called_from = user_loc()
+            self.note("mapped", f.__name__, str(self._called_from))  # a function of `qd.vmap`: its loop is at the call
+            return self._each(looks_at())
         if is_of_library(code):
             raise UnknownError(f"function {f.__module__}.{f.__qualname__}")
         if len(self._codes) > _MOST_FUNCTIONS:

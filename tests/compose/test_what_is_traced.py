@@ -59,7 +59,6 @@ TRACED = {
     "array written to a file": ("a = np.ones(2)\ndef f(x):\n    a.tofile(os.devnull)\n    s = 2\n", "attribute tofile"),
     "debug print": ("def f(x):\n    s = 2\n    jax.debug.print('{}', x[0])\n", None),
     "callback": ("def f(x):\n    s = jax.pure_callback(lambda: 2.0, jax.ShapeDtypeStruct((), 'float32'))\n", None),
-    "vmap": ("def f(x):\n    s = qd.vmap(lambda v: v)(jnp.ones(2))[0]\n", None),
     "config": ("def f(x):\n    s = 2 if jax.config.jax_enable_x64 else 3\n", "object of Config"),
     "large array": ("a = np.ones(1 << 20)\ndef f(x):\n    s = a[0]\n", "large array"),
     "object array": ("a = np.array([None])\ndef f(x):\n    s = a.size + 1\n", "array of objects"),
