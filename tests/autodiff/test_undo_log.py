@@ -64,7 +64,7 @@ def cholesky(a, size=6):
 
 def pivoting(a, size=6):
     """Elimination with exchanged rows: data say where stores go."""
-    a = jnp.tile(a, 3).reshape(size, size) + jnp.sin(7.0 * jnp.arange(36.0, dtype=a.dtype)).reshape(size, size)
+    a = jnp.tile(a, 3).reshape(size, size) + jnp.sin(jnp.arange(36.0, dtype=a.dtype) ** 2).reshape(size, size)
 
     def column(j, m):
         best = lax.fori_loop(j, size, lambda r, b: jnp.where(jnp.abs(m[r, j]) > jnp.abs(m[b, j]), r, b), j)
