@@ -135,7 +135,7 @@ def _emit_part(f: Frame, eqns: Sequence[Eqn], scope: Scope | None, emit: EmitEqn
         text.do(f"ret {result} {whole}")
         header = f"define internal fastcc {result} @{symbol}({arguments}) noinline{' cold' if scope is None else ''}"
         module.parts[number] = render(header)
-    for v in (*awaited, *handed_over):
+    for v in (*awaited, *_made(eqns)):  # registers of the part mean nothing here
         f.env.pop(v, None)
     f.env.update(held)
     call = f"call fastcc {result} @{symbol}({arguments})"

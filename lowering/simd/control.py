@@ -248,9 +248,12 @@ def _all(f: LaneFrame, conditions: list[str]) -> str:
 
 
 def _conjuncts(f: LaneFrame, test: Block) -> tuple[list[Atom], list[Atom]]:
-    """Returns the conjuncts of a condition: the uniform ones, and the others."""
+    """Returns the conjuncts of a condition: the uniform ones, and the others.
+
+    In parts it is one, as a part gives what is read in the graph alone.
+    """
     common: list[Atom] = []
     own: list[Atom] = []
-    for atom in conjuncts(test):
+    for atom in test.results if f.split else conjuncts(test):
         (common if isinstance(atom, Literal) or f.is_uniform(atom) else own).append(atom)
     return common, own

@@ -66,6 +66,27 @@ def test_random_programs_in_the_shortest_parts(target: str, examples: int) -> No
     one()
 
 
+@pytest.mark.parametrize("part", [1, 4, 8, 12, 16])
+def test_conditions_made_in_parts(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that a loop joins by `and` are tested one by one where registers of all of them are at hand."""
+    monkeypatch.setattr(parts, "PART", part)
+    monkeypatch.setattr(parts, "WHOLE", 0)
+    x, y = ref_var(DType.f32, (37,), "x"), ref_var(DType.f32, (37,), "y")
+
+    def body(b: Builder, i: Var) -> None:
+        a = b.load(x, i)
+
+        def goes_on(s: Var, k: Var) -> Var:
+            large = b("gt", b("mul", b("add", s, a), f32(0.5)), f32(0.25))
+            return b("and", b("and", large, b("lt", k, i32(9))), b("lt", s, f32(30.0)))
+
+        s, k = while_loop(b, [a, i32(0)], goes_on, lambda s, k: (b("mul", s, f32(1.5)), b("add", k, i32(1))))
+        b.store(y, b("add", s, b.convert(k, DType.f32)), i)
+
+    values = np.linspace(-2, 3, 37, dtype=np.float32)
+    agrees(program((x, y), task(37, body), (y,)), [values, np.zeros(37, np.float32)], ("avx512",), (), (1, 2))
+
+
 class MakeRare(Rebuilder):
     """Marks each `if` without results as one that hardly ever runs: SIMD code calls a function for it."""
 
