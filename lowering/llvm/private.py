@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lowering.llvm.addresses import first_element
 from lowering.llvm.descriptions import PrivateMemory
-from lowering.llvm.types import PRIVATE
+from lowering.llvm.types import PRIVATE, kept_bytes
 from lowering.llvm.vectors import Value
 from qdtrace.ir.program import ref_type
 from qdtrace.ir.types import DType
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def allocate(f: Frame, eqn: Eqn) -> None:
     """Emits `cell` as memory of the function."""
     out = eqn.outvars[0]
-    slot = f.text.array(f"[{max(1, ref_type(out).size)} x {PRIVATE[out.dtype]}]", ref_type(out).nbytes)
+    slot = f.text.array(f"[{max(1, ref_type(out).size)} x {PRIVATE[out.dtype]}]", kept_bytes(ref_type(out)))
     f.privates[out] = PrivateMemory(slot, ref_type(out), shared=True)
 
 

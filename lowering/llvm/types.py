@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import math
 import struct
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from qdtrace.ir.types import DType
+
+if TYPE_CHECKING:
+    from qdtrace.ir.types import RefType
 
 _INTEGERS = {d: f"i{d.bits}" for d in DType if d.is_integer}
 REGISTER: dict[DType, str] = {
@@ -24,6 +28,11 @@ SUFFIX = {"float": "f32", "double": "f64", "ptr": "p0"}
 BYTES = {"i8": 1, "i16": 2, "i32": 4, "i64": 8, "float": 4, "double": 8, "i1": 1}
 REGISTER_BITS = {d: compute.bits for d in DType for compute in [DType.f32 if d in (DType.f16, DType.bf16) else d]}
 SMALL_FLOATS = frozenset({DType.f16, DType.bf16})
+
+
+def kept_bytes(ref: RefType) -> int:
+    """Returns the bytes of an array in private memory, of one lane."""
+    return max(1, ref.size) * BYTES[PRIVATE[ref.dtype]]
 
 
 def compute_dtype(dtype: DType) -> DType:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from lowering.llvm import private
 from lowering.llvm.addresses import first_element
 from lowering.llvm.descriptions import PrivateMemory
-from lowering.llvm.types import PRIVATE
+from lowering.llvm.types import PRIVATE, kept_bytes
 from lowering.simd.transfers import gather, scatter
 from qdtrace.ir.program import Literal, ref_type
 from qdtrace.ir.types import DType
@@ -25,7 +25,7 @@ def allocate(f: LaneFrame, eqn: Eqn) -> None:
     out = eqn.outvars[0]
     size = max(1, ref_type(out).size) * f.vectors
     kind = f"[{size} x {f.lanes.of(PRIVATE[out.dtype])}]"
-    slot = f.text.array(kind, ref_type(out).nbytes * f.width * f.vectors)
+    slot = f.text.array(kind, kept_bytes(ref_type(out)) * f.width * f.vectors)
     f.privates[out] = PrivateMemory(slot, ref_type(out), shared=False)
 
 

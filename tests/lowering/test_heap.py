@@ -9,6 +9,7 @@ from lowering.llvm.target import Target
 from lowering.simd import emit
 from qdtrace.errors import CheckError
 from qdtrace.ir.parser import parse_program
+from qdtrace.ir.types import DType
 from tests.lowering.harness import TARGETS, Kernel, agrees
 
 # Each iteration writes the first, the last and some elements in between of an array, and adds up what it reads back.
@@ -41,6 +42,35 @@ ARGUMENTS = [np.linspace(-1, 1, 9, dtype=np.float32), np.zeros(9, np.float32)]
 
 def test_more_than_a_stack():
     agrees(large(1 << 22, 700_001), ARGUMENTS, TARGETS)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16", "bool", "i64"])
+def test_arrays_of_other_dtypes_have_room(dtype, monkeypatch):
+    """Private memory keeps narrow floats in 32 bits: an array that is full is followed by another one."""
+    monkeypatch.setattr(emit, "ON_STACK", 0)
+    text = f"""
+program rooms(x: ref[{dtype},64x1000], y: ref[{dtype},64x1000], z: ref[{dtype},64x1000])
+  range_for i in 0:i32 : 64:i32
+    a: cell[{dtype},3000] = cell[dtype={dtype}, shape=(3000)]
+    b: cell[{dtype},3000] = cell[dtype={dtype}, shape=(3000)]
+    for k in 0:i32 : 1000:i32 : 1:i32
+      v: {dtype} = load x i k
+      j: i32 = sub 2999:i32 k
+      store b v j
+      store b v k
+      store a v k
+      store a v j
+    for k in 0:i32 : 1000:i32 : 1:i32
+      j: i32 = sub 2999:i32 k
+      v: {dtype} = load a j
+      w: {dtype} = load b k
+      store y v i k
+      store z w i k
+  return x, y, z
+"""
+    drawn = np.random.default_rng(0).integers(0, 2 if dtype == "bool" else 100, (64, 1000))
+    x = drawn.astype(DType[dtype].numpy)
+    agrees(parse_program(text), [x, np.zeros_like(x), np.zeros_like(x)], TARGETS)
 
 
 @pytest.mark.parametrize("target", TARGETS)
