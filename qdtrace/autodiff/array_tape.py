@@ -15,6 +15,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
+from qdtrace.analysis.index.trips import task_values
 from qdtrace.autodiff.loops.policy import LEAST_BITS, LoopSize
 from qdtrace.autodiff.loops.thinning import slots_for
 from qdtrace.autodiff.loops.trip_counts import constant_trips
@@ -70,8 +71,9 @@ def choose_for_arrays(task: Task, found: Accesses, zero: Container[Var], most: M
         is_taped = None not in counts and not any(is_tested(e, loop) for e, around in loads.items() for loop in around)
         length = sum(c for c in counts if c is not None)
         if is_taped and _pays(array, length, sum(states.values()), limits):
-            size = ref_type(array).nbytes
-            if not planner.plan(array, task.body, lambda n, m=length * array.dtype.itemsize - size: n <= m):
+            tape, values = length * array.dtype.itemsize, task_values(task)
+            room, rest = stacks.room(None if values is None else values.count, tape), tape - ref_type(array).nbytes
+            if not planner.plan(array, task.body, lambda n, m=rest: n <= m, room):
                 found.taped |= loads.keys()
                 found.taped_arrays.add(array)
         else:

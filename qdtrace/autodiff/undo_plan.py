@@ -29,7 +29,7 @@ class Planner:
     """Plans the undo logs of one task."""
 
     def __init__(self, task: Task, most: MostTrips, limits: ReverseLimits, room: Callable[[], int]) -> None:
-        """`room` returns the most bytes of all logs."""
+        """`room` returns the most bytes of all logs in place of copies, which thin."""
         self.most = most
         self.limits = limits
         self._room = room
@@ -37,8 +37,11 @@ class Planner:
         self._changed = set(written(walk_eqns(task.body)))
         self.log = UndoLog(defined={v: e for v, e in definitions(task).items() if not e.blocks})
 
-    def plan(self, array: Var, block: Block, pays: Callable[[int], bool]) -> bool:
-        """Plans the logs of an array for the loops of a block, if they are possible and `pays` agrees."""
+    def plan(self, array: Var, block: Block, pays: Callable[[int], bool], room: int = 0) -> bool:
+        """Plans the logs of an array for the loops of a block, if they are possible and `pays` agrees.
+
+        All logs may have `room` bytes at least: those of a tape in place of this one, which does not thin either.
+        """
         level = level_of(block)
         used = [e for e in level if e.primitive.loops and any(array in i.invars for i in walk_inside(e))]
         reading = [e for e in used if array in loaded(walk_inside(e))]
@@ -56,7 +59,7 @@ class Planner:
         known = self.log.sites
         if any(s.eqn in known and known[s.eqn].loops[0] is not s.loops[0] for s in sites):
             return False  # of another array, whose log is for another loop
-        if not sites or not pays(total) or self._used + total > self._room():
+        if not sites or not pays(total) or self._used + total > max(self._room(), room):
             return False
         self._used += total
         for site in sites:

@@ -114,6 +114,15 @@ def test_gradients_in_single_precision(name):
     np.testing.assert_allclose(jax.grad(ours)(a), want, rtol=1e-4, atol=1e-5)  # seven steps of f32
 
 
+@pytest.mark.parametrize("target", [None, "sm_90"])
+def test_a_log_may_be_as_long_as_the_tape_in_its_place(target):
+    """The matrix, its adjoint, and a number for each store; the tape of elimination has 61 KB."""
+    ours, _ = losses("elimination", 20)
+    a = np.ones((5, 20, 20), np.float32)
+    low = qd.jit(jax.grad(ours)).lower(a, **({} if target is None else {"target": target}))
+    assert 0 < low.memory_analysis()["stack_per_lane"] <= 37_000
+
+
 @pytest.mark.cpu
 @pytest.mark.parametrize("name", PAIRS)
 def test_derivatives_of_derivatives_and_batches(name):
