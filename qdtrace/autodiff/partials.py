@@ -54,7 +54,8 @@ def not_linear(eqn: Eqn, what: str) -> GradientError:
     return GradientError(
         f"needs a linear function of tangents to be transposed, got {what}",
         loc=eqn.loc,
-        help="write the rule without it; a solver of at most 256 unknowns goes into lax.custom_linear_solve",
+        help="write the rule without it; a solver goes into lax.custom_linear_solve, with at most 256 elements in each "
+        "array that it takes, its matrix included",
     )
 
 
