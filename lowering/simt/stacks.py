@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lowering.llvm.types import BYTES, PRIVATE
+from lowering.llvm.types import kept_bytes
 from lowering.tables import FIELD, round_up
 from qdtrace.ir.primitives import CELL, LOAD
 from qdtrace.ir.program import is_global, ref_type
@@ -56,7 +56,7 @@ def plan_stacks(facts: TaskFacts) -> Stacks:
     for eqn in walk_eqns(facts.task.body):
         if eqn.primitive is CELL and ref_type(eqn.outvars[0]).nbytes >= LARGE:
             offsets[eqn.outvars[0]] = end
-            end += round_up(ref_type(eqn.outvars[0]).size * BYTES[PRIVATE[eqn.outvars[0].dtype]], FIELD)
+            end += round_up(kept_bytes(ref_type(eqn.outvars[0])), FIELD)
     return Stacks(offsets, end)
 
 

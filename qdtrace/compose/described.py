@@ -43,7 +43,7 @@ def reason_against(f: Callable[..., Any]) -> str:
 
 
 class Description:
-    """Describes values; `text` has what was described, `lines` the source lines of all code in it."""
+    """Describes values: `digest` stands for all that was described, `has_line` tells the source lines of its code."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []

@@ -86,7 +86,7 @@ def _found(request: Request) -> tuple[str, _Entry | None]:
     if pass_cache.reason_against(options) or not options.offline_cache_traces:
         return "", None
     try:
-        key = _key(request)
+        key = _key(_described(request))
     except UnknownError as error:
         miss(TRACES, str(error))
         return "", None
@@ -104,21 +104,22 @@ def _keep(key: str, made: Call | None, results: Any, request: Request, *, warned
         raise UnknownError("gives a warning")
     if made is None:
         raise UnknownError("more than one program")
-    data = _written(made, results, request)
-    if _key(request) != key:
+    description = _described(request)
+    if _key(description) != key:  # first, as keys of the equations take longer than the rest
         raise UnknownError("changes what it looks at")
-    backend("cpu").keep(key, data, request.options)
+    backend("cpu").keep(key, _written(made, results, request, description), request.options)
 
 
 # ------------------------------------------------------------------ keys
 
 
-def _key(request: Request) -> str:
-    """Returns the key of a function. Raises UnknownError if it has none."""
-    return _described(request).digest()[:32]
+def _key(description: Description) -> str:
+    """Returns the key of a function of this description."""
+    return description.digest()[:32]
 
 
 def _described(request: Request) -> Description:
+    """Returns the description of a function and its arguments. Raises UnknownError if it has none."""
     if _is_watched():
         raise UnknownError("Python is watched")
     registry = sys.modules.get("qdtrace.trace.importer.registry")
@@ -184,13 +185,12 @@ class _Entry:
     has_primal: bool
 
 
-def _written(made: Call, all_results: Any, request: Request) -> bytes:
+def _written(made: Call, all_results: Any, request: Request, description: Description) -> bytes:
     """Returns the bytes of a call. Raises UnknownError if it has no faithful text."""
     staged, arguments = made.staged, {id(x): k for k, x in enumerate(request.leaves())}
     if staged.source is None or staged.equations_key.reason:
         raise UnknownError("no source" if staged.source is None else staged.equations_key.reason)
     locs = staged.equations_key.locs
-    description = _described(request)
     if not all(description.has_line(loc.file, loc.line) for loc in locs):
         raise UnknownError("lines of other functions")
     outs = {id(x): -1 - k for k, x in enumerate(made.outs)}

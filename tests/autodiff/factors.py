@@ -5,26 +5,15 @@ Each is a function of arrays of floats and of further arguments; what it compute
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
 
 import qdtrace as qd
+from tests.autodiff.program_table import Table, adding_to
 from tests.autodiff.solves import RNG, SIZE
 
-FACTORS: dict[str, tuple[Any, tuple[Any, ...], tuple[Any, ...]]] = {}
-
-
-def program(name, floats, *rest):
-    """Adds a program of some floats and other arguments to the table."""
-
-    def add(f):
-        FACTORS[name] = (f, floats, rest)
-        return f
-
-    return add
-
+FACTORS: Table = {}
+program = adding_to(FACTORS)
 
 SPD = np.stack([a @ a.T + 4 * np.eye(4) for a in RNG.normal(size=(3, 4, 4))])
 GENERAL, SIZES = RNG.normal(size=(3, 4, 4)), np.array([4, 2, 3], np.int32)
@@ -34,19 +23,24 @@ LENGTHS, START = np.array([9, 4, 6], np.int32), np.array([0, 9, 13, 19], np.int3
 FLAT = [np.concatenate([a[q, :n] for q, n in enumerate(LENGTHS)]) for a in BATCH]
 
 
+def factor(a, q, n):
+    """Makes the leading n by n elements of a matrix its Cholesky factor."""
+    for j in qd.range(n):
+        for k in qd.range(j):
+            a[q, j, j] -= a[q, j, k] * a[q, j, k]
+        a[q, j, j] = jnp.sqrt(a[q, j, j])
+        for i in qd.range(j + 1, n):
+            for k in qd.range(j):
+                a[q, i, j] -= a[q, i, k] * a[q, j, k]
+            a[q, i, j] /= a[q, j, j]
+
+
 @program("Cholesky factors", (SPD,))
 @qd.jit
 def _(a):
     n = a.shape[1]
     for q in qd.range(a.shape[0]):
-        for j in qd.range(n):
-            for k in qd.range(j):
-                a[q, j, j] -= a[q, j, k] * a[q, j, k]
-            a[q, j, j] = jnp.sqrt(a[q, j, j])
-            for i in qd.range(j + 1, n):
-                for k in qd.range(j):
-                    a[q, i, j] -= a[q, i, k] * a[q, j, k]
-                a[q, i, j] /= a[q, j, j]
+        factor(a, q, n)
     return a
 
 
@@ -70,14 +64,7 @@ def _(a):
 def _(a, sizes):
     for q in qd.range(a.shape[0]):
         n = sizes[q]
-        for j in qd.range(n):
-            for k in qd.range(j):
-                a[q, j, j] -= a[q, j, k] * a[q, j, k]
-            a[q, j, j] = jnp.sqrt(a[q, j, j])
-            for i in qd.range(j + 1, n):
-                for k in qd.range(j):
-                    a[q, i, j] -= a[q, i, k] * a[q, j, k]
-                a[q, i, j] /= a[q, j, j]
+        factor(a, q, n)
     return a
 
 

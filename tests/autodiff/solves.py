@@ -6,25 +6,15 @@ Each is a function of arrays of floats and of further arguments; what it compute
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 import qdtrace as qd
+from tests.autodiff.program_table import Table, adding_to
 
-SOLVES: dict[str, tuple[Any, tuple[Any, ...], tuple[Any, ...]]] = {}
-
-
-def program(name, floats, *rest):
-    """Adds a program of some floats and other arguments to the table."""
-
-    def add(f):
-        SOLVES[name] = (f, floats, rest)
-        return f
-
-    return add
-
+SOLVES: Table = {}
+program = adding_to(SOLVES)
 
 def structure(columns):
     """Rows of a sparse matrix, from the columns of each."""

@@ -5,26 +5,15 @@ Each is a function of arrays of floats and of further arguments; what it compute
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
 
 import qdtrace as qd
+from tests.autodiff.program_table import Table, adding_to
 from tests.autodiff.solves import COL, GRID, RNG, ROW, V
 
-TABLES: dict[str, tuple[Any, tuple[Any, ...], tuple[Any, ...]]] = {}
-
-
-def program(name, floats, *rest):
-    """Adds a program of some floats and other arguments to the table."""
-
-    def add(f):
-        TABLES[name] = (f, floats, rest)
-        return f
-
-    return add
-
+TABLES: Table = {}
+program = adding_to(TABLES)
 
 COST = RNG.uniform(0.1, 1, (6, 7))
 COSTS = np.stack([COST, COST[::-1], 0.5 * COST])
@@ -39,6 +28,15 @@ PATHS = RNG.uniform(0.1, 2, (5, 5))
 FIRST = np.array([0, 3, 2, 5, 1, 0, 4, 2], np.int32)
 SECOND, POINTS, REST = (FIRST + 1) % 6, RNG.normal(size=(6, 2)), RNG.uniform(0.5, 1, 8)
 PARENT = np.array([0, 0, 0, 1, 1, 2, 2, 3, 3], np.int32)
+
+
+def three_sweeps(x, a, start):
+    """Changes rows of a flat array three times; `start` has where they begin."""
+    for i in qd.range(start.shape[0] - 1):
+        for _ in qd.range(3):
+            for j in qd.range(start[i] + 1, start[i + 1] - 1):
+                x[j] += a * jnp.sin(x[j - 1]) * x[j + 1]
+    return x
 
 
 def softmin(a, b, c):
@@ -328,11 +326,7 @@ def _(x, a, start):
 )
 @qd.jit
 def _(x, a, start):
-    for i in qd.range(start.shape[0] - 1):
-        for _ in qd.range(3):
-            for j in qd.range(start[i] + 1, start[i + 1] - 1):
-                x[j] += a * jnp.sin(x[j - 1]) * x[j + 1]
-    return x
+    return three_sweeps(x, a, start)
 
 
 @program(
@@ -344,11 +338,7 @@ def _(x, a, start):
 )
 @qd.jit
 def _(x, a):
-    for i in qd.range(CAPTURED.shape[0] - 1):
-        for _ in qd.range(3):
-            for j in qd.range(CAPTURED[i] + 1, CAPTURED[i + 1] - 1):
-                x[j] += a * jnp.sin(x[j - 1]) * x[j + 1]
-    return x
+    return three_sweeps(x, a, CAPTURED)
 
 
 @program(
