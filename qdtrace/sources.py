@@ -15,7 +15,7 @@ VERSION_LENGTH = 32
 
 @functools.cache
 def version_of(*folders: str) -> str:
-    """Returns a hash of all Python files below the folders."""
+    """Returns a hash of all Python files, and tables that they read, below the folders."""
     sources = hashlib.sha256()
     for folder in folders:
         for name, path in sorted(_files(folder)):
@@ -25,11 +25,11 @@ def version_of(*folders: str) -> str:
 
 
 def _files(folder: str, inside: str = "") -> Iterator[tuple[str, str]]:
-    """Yields name and path of each Python file; this takes a third of the time of `Path.rglob`."""
+    """Yields name and path of each Python file and table; this takes a third of the time of `Path.rglob`."""
     with os.scandir(folder) as entries:
         for entry in entries:
             name = f"{inside}{entry.name}"
-            if entry.name.endswith(".py"):
+            if entry.name.endswith((".py", ".txt")):
                 yield name, entry.path
             elif entry.is_dir() and entry.name != "__pycache__":
                 yield from _files(entry.path, f"{name}/")

@@ -80,7 +80,7 @@ def test_builder_prints_formulas():
 
 
 def test_coefficients_are_what_the_generator_writes():
-    remez = pytest.importorskip("lowering.llvm.maths.remez")
+    remez = pytest.importorskip("tests.maths.remez")
     wanted = {("exp", "f32"), ("sin", "f64"), ("cbrt", "f32")}
     for fit in remez.fits():
         if (fit.name, fit.precision) in wanted:

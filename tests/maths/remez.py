@@ -1,4 +1,4 @@
-"""Minimax polynomials of the maths library: `python -m lowering.llvm.maths.remez` writes `coefficients.py`.
+"""Minimax polynomials of the maths library: `python -m tests.maths.remez` writes their table, `coefficients.txt`.
 
 Each `Fit` is a smooth function on an interval, a weight that turns its error into the relative error of the final
 result, and a degree. The exchange algorithm of E. Ya. Remez runs on a fine Chebyshev grid with 60 digits (mpmath, a
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import mpmath
 import numpy as np
+
+from lowering.llvm.maths import coefficients as table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -200,29 +202,18 @@ def _fits() -> Iterable[Fit]:
 
 
 def render() -> str:
-    """Returns the text of `coefficients.py`."""
+    """Returns the text of `coefficients.txt`."""
     with mp.workdps(400):
-        digits = f"{int(mp.floor(2 / mp.pi * mp.mpf(2) ** 1200)):x}"
-    lines = [
-        '"""Coefficients of the maths library, constant term first; written by `remez.py`, not by hand."""',
-        "",
-        "from __future__ import annotations",
-        "",
-        "COEFFICIENTS: dict[tuple[str, str], tuple[float, ...]] = {",
-    ]
+        digits = f"{int(mp.floor(2 / mp.pi * mp.mpf(2) ** table.TWO_OVER_PI_BITS)):x}"
+    lines: list[str] = []
     for fit in fits():
         found, worst = minimax(fit)
         single = (fit.stored or fit.precision) == "f32"
         numbers = [repr(float(np.float32(float(c))) if single else float(c)) for c in found]
-        lines.append(f'    ("{fit.name}", "{fit.precision}"): (  # error {mp.nstr(worst, 2)}')
-        lines += [f"        {number}," for number in numbers]
-        lines.append("    ),")
+        lines.append(" ".join([fit.name, fit.precision, mp.nstr(worst, 2), *numbers]))
         print(fit.name, fit.precision, fit.degree, mp.nstr(worst, 3), flush=True)
-    lines += ["}", "", "TWO_OVER_PI_BITS = 1200", "TWO_OVER_PI = int("]
-    lines += [f'    "{digits[k : k + 100]}"' + "," * (k + 100 >= len(digits)) for k in range(0, len(digits), 100)]
-    lines += ["    16,", ")", '"""floor(2 / pi * 2**1200)."""', ""]
-    return "\n".join(lines)
+    return "\n".join([*lines, f"two_over_pi {digits}", ""])
 
 
 if __name__ == "__main__":
-    Path(__file__).with_name("coefficients.py").write_text(render())
+    Path(table.__file__).with_suffix(".txt").write_text(render())
