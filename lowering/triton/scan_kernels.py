@@ -3,7 +3,7 @@
 kernel      a program
 qd_clear    is the only one; clears the words of the scratch and runs the equations before the loop
 qd_kernel   takes a tile: sums its terms, publishes the sum, gets the carried-in value from the tiles before it
-            (`look_back`), and runs the rest of its iterations
+            (`look_back` in `functions`), and runs the rest of its iterations
 qd_after    is the only one; runs the equations after the loop, if there are any
 
 A range that fits into one tile is one program of one kernel, which does everything.

@@ -10,15 +10,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from lowering.triton.helpers import HELPERS
-from lowering.triton.look_back import LOOK_BACK
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
     from qdtrace.errors import Loc
 
-_HELPERS = HELPERS | LOOK_BACK
-_RESERVED = frozenset({"tl", "triton", "libdevice", "range", "float", *_HELPERS})
+_RESERVED = frozenset({"tl", "triton", "libdevice", "range", "float", *HELPERS})
 
 
 class Source:
@@ -32,7 +30,7 @@ class Source:
 
     def helper(self, name: str) -> str:
         """Adds a helper and those that it calls to the module and returns its name."""
-        for needed in _HELPERS[name].needs:
+        for needed in HELPERS[name].needs:
             self.helper(needed)
         self.helpers.setdefault(name)
         return name
@@ -42,7 +40,7 @@ class Source:
         imports = ["import triton", "import triton.language as tl"]
         if self.uses_libdevice:
             imports.append("from triton.language.extra import libdevice")
-        parts = [_HELPERS[name].text for name in self.helpers] + self.kernels
+        parts = [HELPERS[name].text for name in self.helpers] + self.kernels
         return f'"""{self.title}"""\n\n' + "\n".join(imports) + "\n\n\n" + "\n\n".join(parts)
 
 
