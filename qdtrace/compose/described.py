@@ -42,17 +42,32 @@ def reason_against(f: Callable[..., Any]) -> str:
     return ""
 
 
-class Description:
-    """Describes values: `digest` stands for all that was described, `has_line` tells the source lines of its code."""
+class Lines:
+    """The source lines of code that was described."""
 
-    def __init__(self) -> None:
+    def __init__(self, call: Loc | None = None) -> None:
+        self.codes: list[types.CodeType] = []
+        self.call = call
+        """The line of the call, if that is the line of a loop."""
+
+    def __contains__(self, loc: Loc) -> bool:
+        at_call = self.call is not None and (self.call.file, self.call.line) == (loc.file, loc.line)
+        codes = (code for code in self.codes if code.co_filename == loc.file)
+        return at_call or any(at == loc.line for code in codes for _, _, at in code.co_lines())
+
+
+class Description:
+    """Describes values: `digest` stands for all that was described so far.
+
+    `call` is the line that the function is called at, if that is not the line that runs now.
+    """
+
+    def __init__(self, call: Loc | None = None) -> None:
         self._parts: list[str] = []
         self._numbers: dict[int, int] = {}
         self._held: list[Any] = []
         """Objects whose identities are in `_numbers`."""
-        self._codes: list[types.CodeType] = []
-        self._called_from: Loc | None = None
-        """The line of the call, if that is the line of a loop."""
+        self.lines = Lines(call)
 
     def add(self, value: Any) -> None:
         """Describes a value. Raises UnknownError if it has no description."""
@@ -70,12 +85,6 @@ class Description:
     def digest(self) -> str:
         """Returns a hash of all that was described."""
         return hashlib.sha256("\n".join(self._parts).encode(errors="surrogatepass")).hexdigest()
-
-    def has_line(self, file: str, line: int) -> bool:
-        """Returns whether a line is of code that was described, or the line of the call."""
-        at_call = self._called_from is not None and (self._called_from.file, self._called_from.line) == (file, line)
-        codes = (code for code in self._codes if code.co_filename == file)
-        return at_call or any(at == line for code in codes for _, _, at in code.co_lines())
 
     # ------------------------------------------------------------------ values
     def _value(self, value: Any) -> None:
@@ -139,12 +148,12 @@ class Description:
     def _function(self, f: types.FunctionType) -> None:
         code = f.__code__
         if is_of_library(code) and (looks_at := vars(f).get("looks_at")) is not None:
-            self._called_from = user_loc()
-            self.note("mapped", f.__name__, str(self._called_from))  # a function of `qd.vmap`: its loop is at the call
+            self.lines.call = self.lines.call or user_loc()
+            self.note("mapped", f.__name__, str(self.lines.call))  # a function of `qd.vmap`: its loop is at the call
             return self._each(looks_at())
         if is_of_library(code):
             raise UnknownError(f"function {f.__module__}.{f.__qualname__}")
-        if len(self._codes) > _MOST_FUNCTIONS:
+        if len(self.lines.codes) > _MOST_FUNCTIONS:
             raise UnknownError("many functions")
         around: dict[str, Any] = {}
         for name, cell in zip(code.co_freevars, f.__closure__ or (), strict=True):
@@ -164,7 +173,7 @@ class Description:
             self._value(wrapped)
 
     def _code(self, code: types.CodeType, names: Mapping[str, Any], around: Mapping[str, Any]) -> None:
-        self._codes.append(code)
+        self.lines.codes.append(code)
         arguments = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
         variables = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
         place = (code.co_filename, code.co_firstlineno, code.co_qualname, code.co_linetable)

@@ -120,12 +120,20 @@ def graph_key(program: Program) -> GraphKey:
     return GraphKey(hashlib.sha256(repr(text).encode()).hexdigest(), tuple(loc for loc in locs if loc), reason)
 
 
+def settings() -> tuple[str, ...] | None:
+    """Returns all settings of JAX that a trace depends on, or None if they cannot be asked for."""
+    if compat.settings is None:
+        return None
+    values = [getattr(value, "axis_sizes", value) for value in compat.settings()]
+    return tuple(repr(None if value == () else value) for value in values)  # a mesh without axes is none
+
+
 def with_settings(equations: GraphKey) -> GraphKey:
     """Returns the key of a program's tangents now, given that of its equations: JAX's rules look at settings, too."""
-    if equations.reason or compat.settings is None:
+    now = settings()
+    if equations.reason or now is None:
         return equations if equations.reason else GraphKey("", (), "settings of JAX")
-    settings = [repr(getattr(value, "axis_sizes", value)) for value in compat.settings()]
-    return replace(equations, digest=hashlib.sha256(repr((equations.digest, settings)).encode()).hexdigest())
+    return replace(equations, digest=hashlib.sha256(repr((equations.digest, now)).encode()).hexdigest())
 
 
 @paused_garbage_collection()

@@ -18,6 +18,7 @@ import jax
 import numpy as np
 from jax.interpreters import ad
 
+from qdtrace.compose.own_rules import is_own_module, is_own_rule
 from qdtrace.compose.pass_cache import GraphKey
 from qdtrace.errors import Loc
 from qdtrace.ir.program import Var
@@ -118,7 +119,7 @@ class _Description:
 
     def _check(self, primitive: Any) -> None:
         """Raises _UnknownError unless a primitive is JAX's or a marker, with a rule of forward mode of JAX or ours."""
-        if primitive not in _primitives() or not _is_own(ad.primitive_jvps.get(primitive)):
+        if primitive not in _primitives() or not is_own_rule(ad.primitive_jvps.get(primitive)):
             raise _UnknownError(f"primitive {primitive.name}")
         self._checked.add(primitive)
 
@@ -165,7 +166,7 @@ class _Description:
             return ("type", value.__name__)
         if compat.is_jaxpr(value):
             return self._jaxpr(value)
-        if not _is_module_own(kind.__module__):
+        if not is_own_module(kind.__module__):
             raise _UnknownError(f"{kind.__name__} in an equation")
         if is_dataclass(value):
             return (kind.__name__, *(self.value(getattr(value, f.name)) for f in fields(value)))
@@ -203,16 +204,3 @@ def _primitives() -> frozenset[Any]:
     (of_jit,) = jax.make_jaxpr(jax.jit(lambda: 0))().jaxpr.eqns
     named = (*vars(jax.lax).items(), *vars(markers).items())
     return frozenset([*(p for name, p in named if name.endswith("_p")), of_jit.primitive, inside_p])
-
-
-def _is_own(rule: Any) -> bool:
-    """Returns whether a rule, with all functions that it is made of, is JAX's or this package's."""
-    if isinstance(rule, functools.partial):
-        return all(map(_is_own, (rule.func, *rule.args, *rule.keywords.values())))
-    if isinstance(rule, tuple | list):
-        return all(map(_is_own, rule))
-    return not callable(rule) or _is_module_own(getattr(rule, "__module__", None) or "")
-
-
-def _is_module_own(name: str) -> bool:
-    return name.partition(".")[0] in ("jax", "jaxlib", "qdtrace")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from qdtrace.analysis.machine import CPU
 from qdtrace.batching.batch import batch, batched_references
@@ -60,14 +60,31 @@ class One:
 class KeptSource:
     """Facts about the source of a program that was read from disk."""
 
+    name: str
+    """The key of the function that was traced."""
     graph: GraphKey
     """The key of the program."""
-    key: GraphKey
-    """The key of its equations."""
     has_primal: bool
     """True if each result has a variable."""
+    equations_key: Callable[[], GraphKey]
+    """Returns the key of its equations."""
     trace: Callable[[], StagedProgram]
     """Traces the function, and returns the program with its source."""
+
+
+class Keeper(Protocol):
+    """Writes a traced program to disk, and the key of its equations apart from it: each once it is known."""
+
+    @property
+    def name(self) -> str:
+        """The key of the function that was traced."""
+        ...
+
+    def keep_program(self, staged: StagedProgram, graph: GraphKey) -> None:
+        """Writes the program, given its key."""
+
+    def keep_equations(self, equations: GraphKey) -> None:
+        """Writes the key of its equations."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +109,7 @@ class StagedProgram:
     """Facts about the source if the program was read from disk; then `source` is None."""
     one: One | None = None
     """The program of one call, if this one is batched and its derivatives are made of that."""
+    keepers: list[Keeper] = field(default_factory=list["Keeper"], init=False, repr=False)
     _made: dict[Machine, Program] = field(default_factory=dict["Machine", "Program"], init=False, repr=False)
     _on: dict[str, StagedProgram] = field(default_factory=dict["str", "StagedProgram"], init=False, repr=False)
     _batched: dict[tuple[Mask, int], tuple[StagedProgram, Mask]] = field(
@@ -113,8 +131,13 @@ class StagedProgram:
 
     @functools.cached_property
     def key(self) -> GraphKey:
-        """The key of what is kept on disk of the program's derivatives."""
-        return graph_key(self._recording) if self.kept_source is None else self.kept_source.graph
+        """The key of what is kept on disk of the program."""
+        if self.kept_source is not None:
+            return self.kept_source.graph
+        made = graph_key(self._recording)
+        for keeper in self.keepers:
+            keeper.keep_program(self, made)
+        return made
 
     @functools.cached_property
     def source_key(self) -> GraphKey:
@@ -125,9 +148,12 @@ class StagedProgram:
     def equations_key(self) -> GraphKey:
         """The key of its equations."""
         if self.kept_source is not None:
-            return self.kept_source.key
+            return self.kept_source.equations_key()
         assert self.source is not None
-        return self.source.equations_key(self.key)
+        made = self.source.equations_key(self.key)
+        for keeper in self.keepers:
+            keeper.keep_equations(made)
+        return made
 
     @functools.cached_property
     def traced_source(self) -> Source | None:
@@ -161,19 +187,21 @@ class StagedProgram:
     def _is_same(self, other: StagedProgram) -> bool:
         if self.rules != other.rules or self.text != other.text:
             return False
-        if self.kept_source or other.kept_source:
-            return self._same_tangents(other)
-        return self._source_key == other._source_key
+        is_one_trace = bool(self._trace_name) and self._trace_name == other._trace_name
+        return is_one_trace or self._source_key == other._source_key
 
-    def _same_tangents(self, other: StagedProgram) -> bool:
-        if (self.source or self.kept_source) is None or (other.source or other.kept_source) is None:
-            return False
-        return not other.equations_key.reason and self.equations_key == other.equations_key
+    @property
+    def _trace_name(self) -> str:
+        """The key of the function that was traced, if that has one."""
+        source = self.kept_source or next(iter(self.keepers), None)
+        return "" if source is None else source.name
 
     @functools.cached_property
     def _source_key(self) -> object:
         if self.one is not None:
             return self.one.mask, self.one.size, self.one.staged._source_key
+        if self.kept_source is not None:
+            return self.kept_source.name
         return None if self.source is None else self.source.key()
 
     def __hash__(self) -> int:
@@ -218,7 +246,7 @@ class StagedProgram:
         if made is None:
             with self.depth_told():
                 program = replace(self.program, limits={})  # the same code for arrays with other limits
-                is_known = self.kept_source is not None and not self.program.limits
+                is_known = self.program is self._recording and not self.program.limits
                 key = (lambda: self.key) if is_known else None
                 made = self._made[machine] = optimised(program, self.options, machine=machine, key=key)
         return made
@@ -227,7 +255,7 @@ class StagedProgram:
     def joined(self) -> Program:
         """The graph that differentiation takes: with joined tasks, before machine-specific passes."""
         with self.depth_told():
-            return optimised(self._recording, self.options, until=Stage.JOINED, differentiable=True)
+            return self._optimised_until(Stage.JOINED)
 
     def unrolled_for(self, machine: Machine, joined: Program) -> Program:
         """Returns a joined graph for a machine. If reverse loops run in segments, short inner loops are unrolled."""
@@ -240,7 +268,10 @@ class StagedProgram:
     def canonical(self) -> Program:
         """The graph with its tasks as the user wrote them."""
         with self.depth_told():
-            return optimised(self._recording, self.options, until=Stage.CANONICAL, differentiable=True)
+            return self._optimised_until(Stage.CANONICAL)
+
+    def _optimised_until(self, stage: Stage) -> Program:
+        return optimised(self._recording, self.options, until=stage, differentiable=True, key=lambda: self.key)
 
     def batched(self, mask: Mask, size: int) -> tuple[StagedProgram, Mask]:
         """Returns the program for `size` calls at once, whose operands in the mask have a leading axis, and a mask.

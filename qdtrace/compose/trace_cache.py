@@ -9,29 +9,30 @@ from __future__ import annotations
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jaxlib
-import numpy as np
 from jax.core import ShapedArray, Tracer
 
-from qdtrace.backend import backend
 from qdtrace.compose import derived_later, pass_cache
 from qdtrace.compose.call import call
-from qdtrace.compose.described import LARGE, Description, UnknownError
+from qdtrace.compose.described import Description, UnknownError
+from qdtrace.compose.kept_trace import TraceKeeper, find_call, find_equations_key, places_of
 from qdtrace.compose.noted_warnings import noted_warnings
-from qdtrace.compose.pass_cache import TRACES, GraphKey
+from qdtrace.compose.pass_cache import TRACES
 from qdtrace.compose.staged import Programs, note_programs
 from qdtrace.compose.staged_program import KeptSource, StagedProgram
 from qdtrace.counters import miss
-from qdtrace.errors import Loc, TraceValueError
+from qdtrace.errors import TraceValueError
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
+    from qdtrace.compose.described import Lines
+    from qdtrace.compose.pass_cache import GraphKey
     from qdtrace.compose.stager import Call
     from qdtrace.config import Options
     from qdtrace.ir.program import Limits
@@ -65,14 +66,40 @@ class Request:
         return staged_call(self.f, self.args, self.kwargs, self.name, self.options, self.donations, self.given)
 
 
+@dataclass(frozen=True, eq=False)
+class Key:
+    """The key of a function with arguments."""
+
+    name: str
+    function: str
+    """A hash of the function's description."""
+    settings: tuple[str, ...]
+    """JAX's settings."""
+    lines: Lines
+
+    def is_of(self, f: Callable[..., Any]) -> bool:
+        """Returns whether a function has the description that the key was made of."""
+        found = Description(self.lines.call)
+        try:
+            found.add(f)
+        except UnknownError:
+            return False
+        return found.digest() == self.function
+
+    def keeper(self, request: Request, call: tuple[Any, Any] | None = None) -> TraceKeeper:
+        """Returns what writes the program that a request is traced to."""
+        return TraceKeeper(self.name, request.options, self.lines, partial(self.is_of, request.f), call)
+
+
 def results_of(request: Request) -> Any:
     """Returns the results of a function under `jax.jit`: of the call that is on disk, or traced."""
-    key, entry = _found(request)
-    if entry is not None:
-        return _called(entry, request)
+    key = _key(request)
+    found = None if key is None else find_call(key.name, request.options)
+    if key is not None and found is not None:
+        return _called(key, *found, request)
     with noted_warnings() as given:
         results, made = request.trace()
-    if key:
+    if key is not None:
         try:
             _keep(key, made, results, request, warned=bool(given))
         except UnknownError as error:
@@ -80,58 +107,50 @@ def results_of(request: Request) -> Any:
     return results
 
 
-def _found(request: Request) -> tuple[str, _Entry | None]:
-    """Returns the key of a function, empty if it has none, and what is on disk."""
-    options = request.options
-    if pass_cache.reason_against(options) or not options.offline_cache_traces:
-        return "", None
-    try:
-        key = _key(_described(request))
-    except UnknownError as error:
-        miss(TRACES, str(error))
-        return "", None
-    data = backend("cpu").find_kept(TRACES, key, request.options)
-    try:
-        return key, None if data is None else _read(data)
-    except Exception:
-        miss(TRACES, "not readable")
-        return key, None
-
-
-def _keep(key: str, made: Call | None, results: Any, request: Request, *, warned: bool) -> None:
-    """Writes a traced function. Raises UnknownError if it must not be found."""
+def _keep(key: Key, made: Call | None, results: Any, request: Request, *, warned: bool) -> None:
+    """Has a traced function written when its graph has a key. Raises UnknownError if it must not be found."""
     if warned:
         raise UnknownError("gives a warning")
     if made is None:
         raise UnknownError("more than one program")
-    description = _described(request)
-    if _key(description) != key:  # first, as keys of the equations take longer than the rest
+    if not made.staged.has_known_source:
+        raise UnknownError("no source")
+    if _described(request).name != key.name:
         raise UnknownError("changes what it looks at")
-    backend("cpu").keep(key, _written(made, results, request, description), request.options)
+    made.staged.keepers.append(key.keeper(request, places_of(made, results, request.leaves())))
 
 
 # ------------------------------------------------------------------ keys
 
 
-def _key(description: Description) -> str:
-    """Returns the key of a function of this description."""
-    return description.digest()[:32]
+def _key(request: Request) -> Key | None:
+    """Returns the key of a function and its arguments, or None if it has none."""
+    options = request.options
+    # the interpreter of `debug=True` runs no pass, so there is no key to write a program with
+    if pass_cache.reason_against(options) or options.debug or not options.offline_cache_traces:
+        return None
+    try:
+        return _described(request)
+    except UnknownError as error:
+        miss(TRACES, str(error))
+        return None
 
 
-def _described(request: Request) -> Description:
-    """Returns the description of a function and its arguments. Raises UnknownError if it has none."""
+def _described(request: Request) -> Key:
+    """Returns the key of a function and its arguments. Raises UnknownError if they have no description."""
     if _is_watched():
         raise UnknownError("Python is watched")
     registry = sys.modules.get("qdtrace.trace.importer.registry")
     if registry is not None and registry.TAUGHT:
         raise UnknownError("import rule of the user")
-    found = Description()
-    found.note(request.name, request.donations, pass_cache.settled(request.options), *_settings())
+    found, settings = Description(), _settings()
+    found.add(request.f)
+    function = found.digest()
+    found.note(request.name, request.donations, pass_cache.settled(request.options), *settings)
     numbers = {id(x): k for k, x in enumerate(request.leaves())}
     found.note(*((numbers[id(x)], repr(limits)) for x, limits in request.given))
     _describe_arguments(found, (request.args, request.kwargs))
-    found.add(request.f)
-    return found
+    return Key(found.digest()[:32], function, settings, found.lines)
 
 
 def _is_watched() -> bool:
@@ -143,10 +162,9 @@ def _is_watched() -> bool:
 
 def _settings() -> tuple[str, ...]:
     """Returns all settings of JAX that a trace can depend on. Raises UnknownError if they cannot be asked for."""
-    values = getattr(jax.config, "values", None)
-    if compat.settings is None or not isinstance(values, dict) or not hasattr(compat.source_lines, "context"):
+    values, now = getattr(jax.config, "values", None), pass_cache.settings()
+    if now is None or not isinstance(values, dict) or not hasattr(compat.source_lines, "context"):
         raise UnknownError("settings of JAX")
-    now = [repr(getattr(value, "axis_sizes", value)) for value in compat.settings()]
     fixed = jaxlib.version.__version__, jax.default_backend(), repr(sys.flags)
     return (*now, repr(sorted(values.items())), *fixed)
 
@@ -168,82 +186,22 @@ def _describe_arguments(found: Description, tree: Any) -> None:
         found.add(tree)
 
 
-# ------------------------------------------------------------------ entries
+# ------------------------------------------------------------------ programs that are found
 
 
-@dataclass(frozen=True, eq=False)
-class _Entry:
-    program: Any
-    operands: tuple[Any, ...]
-    """The number of an argument, or an array, for each operand."""
-    results: Any
-    """The pytree of results, with the number of an argument or of a result of the call (from -1 down) for each."""
-    graph: GraphKey
-    """Key of the program."""
-    key: GraphKey
-    """Key of the program's equations."""
-    has_primal: bool
-
-
-def _written(made: Call, all_results: Any, request: Request, description: Description) -> bytes:
-    """Returns the bytes of a call. Raises UnknownError if it has no faithful text."""
-    staged, arguments = made.staged, {id(x): k for k, x in enumerate(request.leaves())}
-    if staged.source is None or staged.equations_key.reason:
-        raise UnknownError("no source" if staged.source is None else staged.equations_key.reason)
-    locs = staged.equations_key.locs
-    if not all(description.has_line(loc.file, loc.line) for loc in locs):
-        raise UnknownError("lines of other functions")
-    outs = {id(x): -1 - k for k, x in enumerate(made.outs)}
-    operands = tuple(arguments[id(x)] if id(x) in arguments else _array(x) for x in made.operands)
-    places = {**arguments, **outs}
-    leaves, tree = jax.tree.flatten(all_results)
-    if not all(id(x) in places for x in leaves):
-        raise UnknownError("array code around the program")
-    results = jax.tree.unflatten(tree, [places[id(x)] for x in leaves])
-    if not _is_plain(results):
-        raise UnknownError("results in a class")
-    lines = len(staged.key.locs)  # those of the graph come first
-    facts = (staged.key.digest, lines, staged.equations_key.digest, None not in staged.source.primal)
-    inner = pass_cache.written((staged.with_rules, operands, results, *facts), locs)
-    data = None if inner is None else pass_cache.written(([(x.file, x.line, x.function) for x in locs], inner), ())
-    if data is None:
-        raise UnknownError("object of Python in the graph")
-    return data
-
-
-def _array(value: Any) -> Any:
-    if isinstance(value, Tracer):
-        raise UnknownError("array code around the program")
-    if value.nbytes > LARGE:
-        raise UnknownError("large array")
-    return np.asarray(value)
-
-
-def _is_plain(tree: Any) -> bool:
-    if type(tree) is dict:
-        return all(type(k) is str for k in tree) and all(map(_is_plain, tree.values()))
-    return type(tree) is int or tree is None or (type(tree) in _CONTAINERS and all(map(_is_plain, tree)))
-
-
-def _read(data: bytes) -> _Entry:
-    lines, inner = pass_cache.read(data, ())
-    locs = tuple(Loc(*line) for line in lines)
-    program, operands, results, graph, count, equations, has_primal = pass_cache.read(inner, locs)
-    keys = GraphKey(graph, locs[:count]), GraphKey(equations, locs)
-    return _Entry(program, operands, results, *keys, has_primal)
-
-
-def _called(entry: _Entry, request: Request) -> Any:
+def _called(key: Key, graph: GraphKey, found: tuple[Any, ...], request: Request) -> Any:
     """Returns the results of a call that was found."""
-    again = partial(_traced_again, _without_tracers(request), entry.key)
-    source = KeptSource(entry.graph, entry.key, entry.has_primal, again)
-    staged = StagedProgram(entry.program, request.options, kept_source=source)
+    program, places, results, has_primal = found
+    on_disk = cache(partial(find_equations_key, key.name, request.options))
+    again = cache(partial(_traced_again, _without_tracers(request), key, graph, on_disk))
+    source = KeptSource(key.name, graph, has_primal, lambda: on_disk() or again().equations_key, again)
+    staged = StagedProgram(program, request.options, kept_source=source)
     note_programs((staged,))
     arguments = request.leaves()
     with jax.ensure_compile_time_eval():  # under `jax.jit` they would be tracers
-        operands = [arguments[x] if type(x) is int else jax.numpy.asarray(x) for x in entry.operands]
+        operands = [arguments[x] if type(x) is int else jax.numpy.asarray(x) for x in places]
     outs = call(staged, operands)
-    return jax.tree.map(lambda k: arguments[k] if k >= 0 else outs[-1 - k], entry.results)
+    return jax.tree.map(lambda k: arguments[k] if k >= 0 else outs[-1 - k], results)
 
 
 def _without_tracers(request: Request) -> Request:
@@ -265,8 +223,11 @@ def _own_lines() -> Generator[None]:
         lines.context = before
 
 
-def _traced_again(request: Request, key: GraphKey) -> StagedProgram:
-    """Returns the program that was read, with its source. Raises TraceValueError if the function is another one now."""
+def _traced_again(request: Request, key: Key, graph: GraphKey, known: Callable[[], GraphKey | None]) -> StagedProgram:
+    """Returns the program that was read, with its source. Raises TraceValueError if the function is another one now.
+
+    `known` returns the key of its equations, if that is on disk.
+    """
     made: list[StagedProgram] = []
     leaves, tree = jax.tree.flatten((request.args, request.kwargs))
     traced = [x for x in leaves if isinstance(x, ShapedArray)]
@@ -280,11 +241,18 @@ def _traced_again(request: Request, key: GraphKey) -> StagedProgram:
             call_made = replace(request, args=args, kwargs=kwargs, given=given).trace()[1]
         made.extend([] if call_made is None else [call_made.staged])
 
-    with _own_lines():
-        jax.make_jaxpr(run)(*traced)
-    if len(made) != 1 or made[0].equations_key.digest != key.digest:
+    is_set_as_before = _settings() == key.settings
+    if key.is_of(request.f):
+        with _own_lines():
+            jax.make_jaxpr(run)(*traced)
+    is_same = len(made) == 1 and made[0].key.digest == graph.digest
+    if is_same and not is_set_as_before and (before := known()) is not None:
+        is_same = made[0].equations_key.digest == before.digest
+    if not is_same:
         raise TraceValueError(
             f"{request.name}: the program that was read from disk has no derivative there, and is another one now",
             help="change what it uses after its first derivative, or set the option offline_cache_traces=False",
         )
+    if is_set_as_before:
+        made[0].keepers.append(key.keeper(request))
     return made[0]

@@ -24,10 +24,7 @@ from qdtrace.analysis.machine import CPU, GPU
 from qdtrace.autodiff import rows
 from qdtrace.backend import backend
 from qdtrace.compose import pass_cache, source_key, stack_budget
-from qdtrace.compose.derivative import _reached
-from qdtrace.compose.linearised import linearised
 from qdtrace.compose.pass_cache import _Reader, graph_key, kept, optimised, written
-from qdtrace.compose.residuals import keeping, residuals_of, reverse_of
 from qdtrace.config import current
 from qdtrace.errors import Loc
 from qdtrace.ir.parser import parse_program
@@ -41,6 +38,7 @@ from qdtrace.tools.info import prune_cache
 from qdtrace.trace import compat
 from tests import fresh
 from tests.autodiff.test_bodies import CASES
+from tests.compose.traces import forget
 from tests.selection import drawn
 
 ROOT = Path(__file__).parents[2]
@@ -204,18 +202,11 @@ def test_a_graph_with_an_object_of_python_is_not_kept(on_disk):
     assert list(on_disk.iterdir()) == []
 
 
-def _forget():
-    """Has the next trace of a function look on disk for what this process has derived."""
-    jax.clear_caches()
-    for made in (linearised, residuals_of, reverse_of, keeping, _reached):
-        made.cache_clear()
-
-
 def _twice(function, *args):
     """Returns the values that a function has with nothing on disk and then with everything, and the work of both."""
     values, works = [], []
     for _ in range(2):
-        _forget()
+        forget()
         before = qd.stats()
         values.append(jax.tree.map(np.asarray, function(*args)))
         works.append(qd.stats() - before)
@@ -289,7 +280,7 @@ def test_gradients_from_disk_have_the_same_bits(on_disk, name):
 def test_a_derivation_for_another_machine_is_another_key(on_disk):
     texts = {}
     for turn in range(2):
-        _forget()
+        forget()
         jaxpr = jax.make_jaxpr(jax.grad(lambda x: _chain(2.25, 3)(x, 3).sum()))(X)
         (spec,) = [e.params["spec"] for e in compat.all_eqns(jaxpr.jaxpr.eqns) if "spec" in e.params]
         before = qd.stats()
@@ -302,7 +293,7 @@ def test_a_derivation_for_another_machine_is_another_key(on_disk):
 def test_storage_choices_are_read_with_the_lines_of_now(on_disk):
     lows = []
     for _ in range(2):
-        _forget()
+        forget()
         lows.append(qd.jit(jax.grad(lambda x: _chain(3.25, 3)(x, 3).sum())).lower(X).storage)
     assert lows[0]
     assert list(map(str, lows[1])) == list(map(str, lows[0]))
@@ -351,7 +342,7 @@ def test_what_has_no_room_now_is_refused(on_disk, monkeypatch):
 
 
 def _lowered(function, *args):
-    _forget()
+    forget()
     before = qd.stats()
     jax.jit(function).lower(*args)
     return qd.stats() - before

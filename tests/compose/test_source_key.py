@@ -11,15 +11,13 @@ from jax.interpreters import ad
 
 import qdtrace as qd
 from qdtrace.compose import source_key
-from qdtrace.compose.derivative import _reached
-from qdtrace.compose.linearised import linearised
-from qdtrace.compose.residuals import keeping, residuals_of, reverse_of
 from qdtrace.compose.source import Source
 from qdtrace.compose.source_key import LARGE, _Description, _UnknownError
 from qdtrace.errors import Loc
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.types import DType
 from qdtrace.trace import compat
+from tests.compose.traces import forget
 
 X = np.linspace(0.1, 1, 6)
 
@@ -195,9 +193,7 @@ def test_a_second_process_does_not_ask_jax_for_tangents(tmp_path, monkeypatch):
     kept = {"offline_cache_passes": True, "offline_cache_traces": False, "offline_cache_dir": tmp_path}
     with qd.options(offline_cache=True, **kept):
         want = gradient(X)
-        jax.clear_caches()
-        for made in (linearised, residuals_of, reverse_of, keeping, _reached):
-            made.cache_clear()
+        forget()
 
         def refused(*args):
             raise AssertionError("JAX is asked for tangents")

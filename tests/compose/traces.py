@@ -9,6 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import qdtrace as qd
+from qdtrace.compose.derivative import _reached
+from qdtrace.compose.linearised import linearised
+from qdtrace.compose.residuals import keeping, residuals_of, reverse_of
 
 FILE = "/somewhere/program.py"
 
@@ -32,6 +35,13 @@ def plain(f, *args, **settings):
     """The result without a cache."""
     with qd.options(offline_cache=False):
         return jax.tree.map(np.asarray, qd.jit(f, **settings)(*args))
+
+
+def forget():
+    """Has the next trace of a function look on disk for what this process has derived."""
+    jax.clear_caches()
+    for made in (linearised, residuals_of, reverse_of, keeping, _reached):
+        made.cache_clear()
 
 
 def is_found(work):
