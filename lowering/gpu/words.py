@@ -17,7 +17,7 @@ import numpy as np
 from lowering.tables import FAILURE_BITS, FIELD
 from qdtrace.errors import QdError
 from qdtrace.failures import with_others
-from qdtrace.ir.faults import fault_in
+from qdtrace.fault_texts import fault_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from lowering.tables import FIELD, LATE
 from qdtrace.errors import QdError
 from qdtrace.failures import with_others
-from qdtrace.ir.faults import fault_in
+from qdtrace.fault_texts import fault_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 import jax
 from jax.core import Tracer
 
+from qdtrace.compose.array_limits import limits_of
 from qdtrace.errors import TraceValueError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from qdtrace.ir.program import Limits
+    from qdtrace.limits import Limits
 
     Found = tuple[Limits | None, ...]
 
@@ -53,9 +54,6 @@ class BoundsFrom:
 
     def found(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Found, ...]:
         """Returns the limits of the leaves of the arguments; nothing if none has any."""
-        # Loaded here: the graph and its analyses are needed once a function is traced.
-        from qdtrace.compose.array_limits import limits_of
-
         found = tuple(tuple(map(limits_of, leaves)) for leaves in self._leaves(args, kwargs))
         return found if any(map(any, found)) else ()
 

@@ -6,6 +6,7 @@ import collections
 import contextlib
 
 from qdtrace.errors import QdError
+from qdtrace.fault_texts import fault_in
 from qdtrace.trace import compat
 from qdtrace.trace.diagnosis import explain as traced
 
@@ -44,8 +45,6 @@ def explain(error: BaseException) -> QdError | None:
 
 def failure_in(error: Exception) -> QdError | None:
     """Returns the failed check that an error of XLA reports, or None for any other error."""
-    from qdtrace.ir.faults import fault_in  # only here: importing the package loads nothing of `ir`
-
     return _take_failure(error) or fault_in(str(error))
 
 

@@ -56,7 +56,7 @@ PASSES, TANGENTS, DERIVATIONS, TRACES = "passes", "tangents", "derivations", "tr
 _FORMAT = 2
 _PRINTED = {DType, bool, int, float, str, tuple, type(None)}
 """Types of the parameters and hints that graphs show faithfully; tuples are shapes."""
-_READABLE = ("qdtrace.ir.", "qdtrace.autodiff.")
+_READABLE = ("qdtrace.ir.", "qdtrace.autodiff.", "qdtrace.limits.")
 """Modules whose classes a kept value may have."""
 _NUMPY = {"dtype", "scalar", "_frombuffer", "ndarray", "_reconstruct"}
 

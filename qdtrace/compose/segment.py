@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from qdtrace.compose.array_limits import bounding, limits_of
+from qdtrace.analysis.bounding import bounding
+from qdtrace.compose.array_limits import limits_of
 from qdtrace.ir.builder import Builder, ref_var
 from qdtrace.ir.copies import copy_task
 from qdtrace.ir.faults import may_fail
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
     from qdtrace.errors import Loc
-    from qdtrace.ir.program import Limits
+    from qdtrace.limits import Limits
 
 
 @dataclass(eq=False)

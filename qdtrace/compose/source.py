@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from qdtrace.compose.pass_cache import GraphKey
-    from qdtrace.ir.program import Limits, Program
+    from qdtrace.ir.program import Program
     from qdtrace.ir.types import DType
+    from qdtrace.limits import Limits
 
     Mask = Sequence[bool]
 

@@ -54,7 +54,8 @@ if TYPE_CHECKING:
     from qdtrace.compose.told import Left
     from qdtrace.config import Options
     from qdtrace.ir.builder import Builder
-    from qdtrace.ir.program import Limits, Program
+    from qdtrace.ir.program import Program
+    from qdtrace.limits import Limits
 
     RuleOf = Callable[[Any], Callable[["Stager", Any], None]]
 

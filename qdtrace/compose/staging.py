@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from qdtrace.compose.stager import Call
     from qdtrace.compose.told import Left
     from qdtrace.config import Options
-    from qdtrace.ir.program import Limits
+    from qdtrace.limits import Limits
 
 
 register()

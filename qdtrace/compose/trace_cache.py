@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from qdtrace.compose.pass_cache import GraphKey
     from qdtrace.compose.stager import Call
     from qdtrace.config import Options
-    from qdtrace.ir.program import Limits
+    from qdtrace.limits import Limits
 
 derived_later.register()
 

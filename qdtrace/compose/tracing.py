@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from qdtrace.compose.stager import Call
     from qdtrace.config import Options
-    from qdtrace.ir.program import Limits
+    from qdtrace.limits import Limits
 
 
 def staged_call(

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, cast
 from qdtrace.errors import Loc
 from qdtrace.ir.lexer import Line, ParseError, Token, fail, read_lines
 from qdtrace.ir.primitives import PRIMITIVES
-from qdtrace.ir.program import Atom, Block, Eqn, Limits, Literal, Program, Task, Var, literal
+from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, literal
 from qdtrace.ir.syntax import DTYPES, RESERVED, literal_value
 from qdtrace.ir.types import SCALARS, DType, RefType, Space, Type
+from qdtrace.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from qdtrace.errors import Loc
-    from qdtrace.ir.program import Atom, Block, Eqn, Limits, Program, Task
+    from qdtrace.ir.program import Atom, Block, Eqn, Program, Task
+    from qdtrace.limits import Limits
 
 _NO_CODE = frozenset({"fuse", "name"})
 """Launch hints that influence passes or printing, but not the code of the final task."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from qdtrace.errors import Loc
     from qdtrace.ir.primitives import Primitive
+    from qdtrace.limits import Limits
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -218,18 +219,6 @@ class Task:
         return replace(self, head=tuple(head), start=start, stop=stop, index=index, body=body)
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits of the elements of an array of integers."""
-
-    low: int
-    """No element is less."""
-    high: int
-    """No element is greater."""
-    steps: tuple[int, ...]
-    """The most by which an element is greater than the one before it, along each axis; the first follows the last."""
-
-
 class Stage(IntEnum):
     """Progress of a program through the passes; `passes/pipelines` lists those between two stages."""
 
@@ -262,7 +251,7 @@ class Program:
     """Results out of `buffers` that may have the memory of a parameter: nobody needs its content after the call."""
     stage: Stage = Stage.TRACED
     """Stage that the program has reached, which passes keep and printers omit."""
-    limits: Mapping[Var, Limits] = field(default_factory=dict[Var, Limits])
+    limits: Mapping[Var, Limits] = field(default_factory=dict["Var", "Limits"])
     """Limits of parameters that no task writes. A program has them until derivatives know the trips of its loops."""
 
     def rebuilt(self, tasks: Sequence[Task]) -> Program:

@@ -27,13 +27,15 @@ from qdtrace.ir.custom import Part
 from qdtrace.ir.memory import written
 from qdtrace.ir.primitives import LOAD, PLATFORM, PRIMITIVES, QUOTIENT, Effect
 from qdtrace.ir.printer import Printer, print_eqn
-from qdtrace.ir.program import Atom, Block, Eqn, Limits, Literal, Program, Stage, Task, Var, is_local, ref_type
+from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Stage, Task, Var, is_local, ref_type
 from qdtrace.ir.type_rules import IrTypeError
 from qdtrace.ir.types import DType, RefType, ScalarType, Space
 from qdtrace.ir.walk import free_vars, used_vars, walk_all, walk_program, walk_task
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from qdtrace.limits import Limits
 
 _OPTIONAL = frozenset({"unroll", "most", "rare"})
 _INDEX = (DType.i32, DType.i64)

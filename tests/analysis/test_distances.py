@@ -8,8 +8,8 @@ import pytest
 from qdtrace.analysis.index.most_trips import MostTrips
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.parser import parse_program
-from qdtrace.ir.program import Limits
 from qdtrace.ir.walk import walk_task
+from qdtrace.limits import Limits
 
 HEAD = """
 program p(row: ref[i32,101] in (0, 4096, 16), wide: ref[u64,101] in (0, 64, 8), m: ref[i32,9x9] in (0, 4096, 4, 32),

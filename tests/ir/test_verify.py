@@ -11,9 +11,10 @@ from qdtrace.errors import Loc
 from qdtrace.ir.builder import Builder, ref_var, scalar_var
 from qdtrace.ir.parser import parse_program
 from qdtrace.ir.primitives import PRIMITIVES, Primitive
-from qdtrace.ir.program import Block, Eqn, Limits, Literal, Program, Task, Var, literal
+from qdtrace.ir.program import Block, Eqn, Literal, Program, Task, Var, literal
 from qdtrace.ir.types import BOOL, I32, DType, RefType, ScalarType, Space
 from qdtrace.ir.verify import VerifyError, verify_program
+from qdtrace.limits import Limits
 
 F32 = ScalarType(DType.f32)
 HEAD = "program p(x: ref[f32,4], n: ref[i32])\n"

@@ -30,7 +30,8 @@ from qdtrace.ir.walk import walk_inside
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from qdtrace.ir.program import Eqn, Limits, Task, Var
+    from qdtrace.ir.program import Eqn, Task, Var
+    from qdtrace.limits import Limits
 
 NEVER = 1 << 31
 """Trip count from which on an upper bound says nothing."""

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from qdtrace.analysis.index.intervals import Interval
-    from qdtrace.ir.program import Atom, Eqn, Limits, Task, Var
+    from qdtrace.ir.program import Atom, Eqn, Task, Var
+    from qdtrace.limits import Limits
 
 FAR = 1 << 20
 """Ends of ranges at this distance from 0 count as unknown (half of any `i32` has one); those of constants do not."""

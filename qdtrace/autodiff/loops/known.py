@@ -22,7 +22,8 @@ from qdtrace.ir.rebuild import Rebuilder
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from qdtrace.ir.program import Eqn, Limits, Program, Task, Var
+    from qdtrace.ir.program import Eqn, Program, Task, Var
+    from qdtrace.limits import Limits
 
 
 def with_known_trips(program: Program) -> Program:
