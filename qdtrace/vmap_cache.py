@@ -146,7 +146,9 @@ def _describe(mapping: Mapping) -> tuple[Hashable, Any, tuple[Any, ...], bool] |
             weakref.ref(one)
     except TypeError:
         return None
-    return (id(f), *key), f, tuple(held), is_method
+    # `jax.random.key` makes other keys under another default, which is no part of what JAX keeps traces by
+    keys: Hashable = jax.config.jax_default_prng_impl  # type: ignore[attr-defined]
+    return (id(f), keys, *key), f, tuple(held), is_method
 
 
 def _is_global(f: Any) -> bool:

@@ -322,3 +322,14 @@ def test_a_function_with_the_attributes_of_a_mapped_one_is_another() -> None:
     rows = np.ones((2, 3), np.float32)
     assert qd.vmap(outer)(rows).tolist() == [[20] * 3] * 2
     assert qd.vmap(qd.vmap(functools.wraps(inner)(lambda a: a * 3)))(rows).tolist() == [[3] * 3] * 2
+
+
+def test_another_kind_of_random_keys_is_another_trace() -> None:
+    def f(k):
+        return jax.random.uniform(jax.random.key(k))
+
+    numbers = np.arange(3)
+    found = qd.vmap(f)(numbers)
+    with jax.default_prng_impl("rbg"), pytest.raises(qd.UnsupportedError, match="needs threefry keys"):
+        qd.vmap(f)(numbers)
+    np.testing.assert_array_equal(qd.vmap(f)(numbers), found)
