@@ -18,7 +18,7 @@ from qdtrace.ir.tells import HEAD, given_memory, sites, tells_in
 from qdtrace.trace import compat
 from qdtrace.trace.importer.tells import tells
 from qdtrace.trace.regions import Region
-from qdtrace.trace.tangents import equations_in
+from qdtrace.trace.tree import equations_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -22,7 +22,8 @@ from qdtrace.ir.program import Var, literal
 from qdtrace.ir.tells import without_tells
 from qdtrace.trace import compat
 from qdtrace.trace.regions import Region
-from qdtrace.trace.tangents import along, equations_in
+from qdtrace.trace.tangents import along
+from qdtrace.trace.tree import equations_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

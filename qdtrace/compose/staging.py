@@ -42,7 +42,7 @@ from qdtrace.trace.markers import alloc_p, buffer_p, lget_p, load_p, local_p, ls
 from qdtrace.trace.physical import logical, physical
 from qdtrace.trace.regions import Region
 from qdtrace.trace.source import eqn_loc
-from qdtrace.trace.tangents import equations_in
+from qdtrace.trace.tree import equations_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

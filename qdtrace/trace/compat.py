@@ -244,7 +244,10 @@ def hijax_function_of_elements(eqn: JaxprEqn) -> Callable[..., Any] | None:
     return jax.numpy.ldexp if is_one and shapes != {()} else None
 
 
-_FORMULAS = {"random_gamma": ("jax._src.random.core", "_gamma_impl")}
+_FORMULAS = {
+    "random_gamma": ("jax._src.random.core", "_gamma_impl"),
+    "threefry2x32": ("jax._src.random.threefry2x32", "_threefry2x32_lowering"),
+}
 
 
 def formula_of(name: str) -> Callable[..., Any] | None:

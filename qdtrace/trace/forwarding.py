@@ -62,36 +62,33 @@ def handle_inputs(jaxpr: Any) -> set[int]:
 def forwarded_handles(eqn: JaxprEqn, handles: set[Var], loc: Loc | None) -> dict[int, Var]:
     """Returns result position -> handle operand, of control flow that passes handles through unchanged."""
     held = {k for k, a in enumerate(eqn.invars) if not isinstance(a, Literal) and a in handles}
-    primitive, params = eqn.primitive, eqn.params
-    forwarded: dict[int, Var] = {}
-    if primitive is cond_p:
-        sources = [_sources(jaxpr, held, places) for jaxpr, places in operand_maps(eqn)]
-        for k in range(len(eqn.outvars)):
-            origin = {s.get(k) for s in sources}
-            if origin == {None}:
-                continue
-            if len(origin) > 1:
-                raise _changed("the branches of lax.cond give different buffers", loc)
-            forwarded[k] = eqn.invars[origin.pop()]  # type: ignore[index]
-        return forwarded
-    if primitive is while_p:
-        first, carries = params["cond_nconsts"] + params["body_nconsts"], len(eqn.outvars)
-        ((_, _), (jaxpr, places)) = operand_maps(eqn)
-    else:
-        first, carries = compat.scan_counts(params)
-        ((jaxpr, places),) = operand_maps(eqn)
+    is_loop, bodies = eqn.primitive is not cond_p, [*operand_maps(eqn)]
+    what, first, carries = "the branches of lax.cond give different buffers", 0, 0
+    if is_loop:
+        first, carries = _carried(eqn)
+        bodies = bodies[-1:]  # without the condition of a `while`
+        what = f"the carry of `{eqn.primitive.name}` holds a buffer that the body exchanges for another one"
         if any(k >= first + carries for k in held):
             raise _changed("a buffer cannot be scanned over", loc)
-    sources = _sources(jaxpr, held, places)
+    sources = [_sources(jaxpr, held, places) for jaxpr, places in bodies]
+    forwarded: dict[int, Var] = {}
     for k in range(len(eqn.outvars)):
-        operand = first + k
-        is_held = k < carries and operand in held
-        if sources.get(k) != (operand if is_held else None):
-            what = f"the carry of `{primitive.name}` holds a buffer"
-            raise _changed(f"{what} that the body exchanges for another one", loc)
-        if is_held:
-            forwarded[k] = eqn.invars[operand]  # type: ignore[assignment]
+        origins = {s.get(k) for s in sources}
+        if is_loop:  # also where no iteration runs
+            origins.add(first + k if k < carries and first + k in held else None)
+        (origin, *others) = origins
+        if others:
+            raise _changed(what, loc)
+        if origin is not None:
+            forwarded[k] = eqn.invars[origin]  # type: ignore[assignment]
     return forwarded
+
+
+def _carried(eqn: JaxprEqn) -> tuple[int, int]:
+    """Returns the position of a loop's first carried operand, and how many there are."""
+    if eqn.primitive is scan_p:
+        return compat.scan_counts(eqn.params)
+    return eqn.params["cond_nconsts"] + eqn.params["body_nconsts"], len(eqn.outvars)
 
 
 def _sources(jaxpr: Any, held: set[int], places: list[int]) -> dict[int, int]:

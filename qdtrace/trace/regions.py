@@ -292,21 +292,21 @@ class _Builder:
     def check_scope(self, atom: Any, eqn: JaxprEqn | None) -> None:
         if isinstance(atom, Literal):
             return
-        home = self.homes[atom]
-        region: Region | None = self.region
-        while region is not None and region is not home:
-            region = region.parent
-        if region is None:
-            raise self.leak(atom, home, eqn)
+        if not self.is_known(atom):
+            raise self.leak(atom, self.homes[atom], eqn)
 
-    def is_seen(self, atom: Any) -> bool:
-        """Returns whether a breakpoint at this place can show the value."""
-        if isinstance(atom, Literal):
-            return True
+    def is_known(self, atom: Var) -> bool:
+        """Returns whether the open region, or one around it, has made the value."""
         region: Region | None = self.region
         while region is not None and region is not self.homes[atom]:
             region = region.parent
-        return region is not None and atom not in self.handles and atom.aval.size <= MOST
+        return region is not None
+
+    def is_seen(self, atom: Any) -> bool:
+        """Returns whether a breakpoint at this place can show the value."""
+        return isinstance(atom, Literal) or (
+            self.is_known(atom) and atom not in self.handles and atom.aval.size <= MOST
+        )
 
     def leak(self, var: Var, home: Region, user: JaxprEqn | None) -> QdError:
         maker = self.makers.get(var)

@@ -26,7 +26,7 @@ from qdtrace.trace import compat, markers
 from qdtrace.trace.context import new_uid
 from qdtrace.trace.importer.registry import TAUGHT
 from qdtrace.trace.source import eqn_loc
-from qdtrace.trace.tree import Region
+from qdtrace.trace.tree import Region, equations_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -187,27 +187,18 @@ def _with_sums(items: Iterable[Any], uses: Counter[Any]) -> list[Any]:
     return made
 
 
-def equations_in(items: Iterable[Any]) -> Iterator[Any]:
-    """Yields all equations in order, begin markers of regions included."""
-    for item in items:
-        if isinstance(item, Region):
-            if item.eqn is not None:
-                yield item.eqn
-            yield from equations_in(item.items)
-        else:
-            yield item
-
-
 def _count(items: Iterable[Any], uses: Counter[Any]) -> None:
+    uses.update(v for e in equations_in(items) for v in e.invars if not isinstance(v, compat.Literal))
+    uses.update(_tests(items))
+
+
+def _tests(items: Iterable[Any]) -> Iterator[Any]:
+    """Yields the conditions of loops, where they are no constants."""
     for item in items:
         if isinstance(item, Region):
-            if item.eqn is not None:
-                _count((item.eqn,), uses)
-            if item.test is not None:
-                uses[item.test[1]] += not isinstance(item.test[1], compat.Literal)
-            _count(item.items, uses)
-        else:
-            uses.update(v for v in item.invars if not isinstance(v, compat.Literal))
+            if item.test is not None and not isinstance(item.test[1], compat.Literal):
+                yield item.test[1]
+            yield from _tests(item.items)
 
 
 def _reached(items: list[Any], found: set[Any], memory: dict[Any, None]) -> set[Any]:

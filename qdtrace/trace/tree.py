@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from qdtrace.errors import Loc
     from qdtrace.trace.compat import JaxprEqn, Var
@@ -39,15 +39,16 @@ class Region:
     is_function: bool = False
     """True if the root is the traced function, not a jaxpr inside of `lax` control flow."""
 
-    def walk(self) -> Iterator[JaxprEqn]:
-        """Yields all equations of the tree, in order, begin markers included."""
-        for item in self.items:
-            if isinstance(item, Region):
-                if item.eqn is not None:
-                    yield item.eqn
-                yield from item.walk()
-            else:
-                yield item
+
+def equations_in(items: Iterable[Any]) -> Iterator[JaxprEqn]:
+    """Yields all equations of items in order, begin markers of regions included."""
+    for item in items:
+        if isinstance(item, Region):
+            if item.eqn is not None:
+                yield item.eqn
+            yield from equations_in(item.items)
+        else:
+            yield item
 
 
 def is_parallel(region: Region) -> bool:

@@ -11,7 +11,7 @@ from tests.importer.harness import check, imported
 
 RNG = np.random.default_rng(11)
 WRITTEN_OUT = [1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 16]
-LOOPS = [17, 20, 30, 32]
+LOOPS = [17, 20, 30, 32, 121]
 
 
 def points(n: int, dtype=np.complex64) -> np.ndarray:

@@ -9,6 +9,7 @@ from qdtrace.errors import TraceValueError
 from qdtrace.trace.compat import Var, all_eqns
 from qdtrace.trace.diagnosis.bytecode import code_map
 from qdtrace.trace.source import eqn_loc, is_own_file, is_user_file
+from qdtrace.trace.tree import equations_in
 
 if TYPE_CHECKING:
     from qdtrace.trace.compat import JaxprEqn
@@ -20,7 +21,7 @@ def check_dropped(root: Region) -> None:
 
     Raises TraceValueError at its line.
     """
-    eqns = [*all_eqns([*root.walk()])]
+    eqns = [*all_eqns([*equations_in(root.items)])]
     used = {v for e in eqns for v in e.invars if isinstance(v, Var)}  # of a buffer, the new content is stored
     for eqn in eqns:
         if eqn.primitive.name.startswith("scatter") and used.isdisjoint(eqn.outvars) and _is_dropped(eqn):

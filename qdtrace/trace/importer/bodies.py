@@ -25,14 +25,14 @@ import numpy as np
 from qdtrace.ir.program import Block, Literal
 from qdtrace.ir.rebuild import Copier
 from qdtrace.ir.walk import free_vars
-from qdtrace.trace.importer.values import array_of
+from qdtrace.trace.importer.values import array_of, atoms_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from qdtrace.analysis.index.ranges import Ranges
     from qdtrace.errors import Loc
-    from qdtrace.ir.program import Atom, Eqn, Var
+    from qdtrace.ir.program import Eqn, Var
     from qdtrace.trace.importer.values import Value
 
 Key = tuple[int, tuple[Any, ...]]
@@ -96,16 +96,11 @@ def body_of(
     """Returns the body that a call left, given by its equations (None: not to be kept) and results."""
     if eqns is None or not all(type(r) is np.ndarray for r in results):
         return Body([], None, (), 0, alive)
-    used = {a for r in results for a in _atoms(r) if type(a) is not Literal}
+    used = {a for r in results for a in atoms_of(r) if type(a) is not Literal}
     block = Block((), tuple(eqns), tuple(used))
     if not free_vars(block).keys() <= set(operands.variables):
         return Body([], None, (), 0, alive)
     return Body(operands.variables, block.eqns, tuple(results), private_bytes, alive)
-
-
-def _atoms(array: np.ndarray) -> Iterable[Atom]:
-    for element in array.ravel().tolist():
-        yield from element if type(element) is tuple else (element,)
 
 
 def copy_of(body: Body, variables: Sequence[Var], loc: Loc | None) -> tuple[Sequence[Eqn], list[np.ndarray]]:

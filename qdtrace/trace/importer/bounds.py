@@ -68,11 +68,12 @@ def of_array(
     """Returns an index that the user writes on an array; if it is no error, JAX takes the nearest element."""
     if imp.bounds != "raise":
         return index
-    dtype = imp.dtype_of(eqn.outvars[0].aval)
+    aval = eqn.outvars[0].aval
+    dtype = imp.dtype_of(aval)
 
     def one(k: Any) -> Any:
         low, high = imp.ranges.of(k)
         names = {"axis": axis, "buffer": array, "shape": shape}
         return imp.convert(k if low >= 0 and high < size else bound(imp, k, size, **names), dtype)
 
-    return per_element(imp, one, index.shape, dtype, [index])
+    return per_element(imp, one, aval, index)

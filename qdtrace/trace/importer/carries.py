@@ -15,8 +15,8 @@ from qdtrace.trace.importer.values import (
     PrivateArray,
     RefValue,
     Value,
-    array_of,
-    elements_of,
+    array_from,
+    atoms_of,
     storage_of,
 )
 from qdtrace.trace.physical import is_pair
@@ -49,21 +49,6 @@ class Carry:
         return self.storage is None and not self.is_handle
 
 
-def flat(value: np.ndarray) -> list[Atom]:
-    """Returns all atoms of a small array, pairs one after the other."""
-    out: list[Any] = []
-    for element in elements_of(value):
-        out.extend(element if type(element) is tuple else (element,))
-    return out
-
-
-def unflat(atoms: Sequence[Atom], shape: Sequence[int], pair: bool) -> np.ndarray:
-    """Returns the small array whose atoms these are: undoes `flat`."""
-    if pair:
-        return array_of(zip(atoms[::2], atoms[1::2], strict=True), shape)
-    return array_of(atoms, shape)
-
-
 class Carries:
     """The carried values of one loop."""
 
@@ -88,7 +73,7 @@ class Carries:
 
     def start(self) -> list[Atom]:
         """Returns the scalars that the loop begins with."""
-        return [a for c in self.items if c.is_scalars for a in flat(c.initial)]
+        return [a for c in self.items if c.is_scalars for a in atoms_of(c.initial)]
 
     def params(self) -> list[Var]:
         """Returns fresh block parameters for the scalars."""
@@ -97,16 +82,14 @@ class Carries:
     def values(self, atoms: Sequence[Atom]) -> list[Value]:
         """Returns the values seen inside (or after) the loop, given its scalars."""
         out: list[Value] = []
-        rest = list(atoms)
+        rest = iter(atoms)
         for c in self.items:
             if c.is_handle:
                 out.append(c.initial)
             elif c.storage is not None:
                 out.append(PrivateArray(c.storage.var, c.pair))
             else:
-                count = int(np.prod(c.aval.shape, dtype=np.int64)) * (2 if c.pair else 1)
-                out.append(unflat(rest[:count], c.aval.shape, c.pair))
-                rest = rest[count:]
+                out.append(array_from(rest, c.aval))
         return out
 
     def finish(self, inside: Sequence[Value], results: Sequence[Value]) -> list[Atom]:
@@ -125,7 +108,7 @@ class Carries:
             if c.is_handle:
                 self._check_handle(c, result)
             elif c.is_scalars:
-                atoms.extend(flat(imp.scalars(result, "a carried value")))
+                atoms.extend(atoms_of(imp.scalars(result, "a carried value")))
             elif c.storage is not None and not (result is own or _is_same(result, c.storage)):
                 imp.write_all(c.storage, result)
         return atoms

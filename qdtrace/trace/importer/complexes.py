@@ -22,21 +22,30 @@ if TYPE_CHECKING:
     Pair = Any
 
 
-def binary(imp: Importer, name: str, a: Pair, b: Pair) -> Pair:
-    """Emits add, sub, mul, div, max or min of two pairs."""
+def element(imp: Importer, name: str, a: Any, *rest: Any) -> Any:
+    """Emits an elementwise operation on elements: on numbers, or on pairs."""
     op = imp.op
-    if name in ("add", "sub"):
-        return op(name, a[0], b[0]), op(name, a[1], b[1])
-    if name == "mul":
-        real = op("sub", op("mul", a[0], b[0]), op("mul", a[1], b[1]))
-        return real, op("add", op("mul", a[0], b[1]), op("mul", a[1], b[0]))
-    if name == "div":
-        return _divide(imp, a, b)
-    if name in ("max", "min"):
-        compare = "gt" if name == "max" else "lt"
-        first = imp.choose(op("eq", a[0], b[0]), op(compare, a[1], b[1]), op(compare, a[0], b[0]))
-        return imp.choose(first, a, b)
-    return unsupported(imp, name)
+    if type(a) is not tuple:
+        return op(name, a, *rest)
+    match name:
+        case "add" | "sub" | "neg":
+            return tuple(op(name, *parts) for parts in zip(a, *rest, strict=True))
+        case "mul":
+            (b,) = rest
+            real = op("sub", op("mul", a[0], b[0]), op("mul", a[1], b[1]))
+            return real, op("add", op("mul", a[0], b[1]), op("mul", a[1], b[0]))
+        case "div":
+            return _divide(imp, a, *rest)
+        case "max" | "min":
+            (b,), compare = rest, "gt" if name == "max" else "lt"
+            first = imp.choose(op("eq", a[0], b[0]), op(compare, a[1], b[1]), op(compare, a[0], b[0]))
+            return imp.choose(first, a, b)
+        case "eq" | "is_finite" | "ne":
+            return op("or" if name == "ne" else "and", *(op(name, *parts) for parts in zip(a, *rest, strict=True)))
+        case "pow" if type(rest[0]) is not tuple:
+            return _formula(imp, name, [a, converted(imp, rest[0], a[0].type.dtype, pair=True)])
+        case _:
+            return _formula(imp, name, [a, *rest]) if name in _FORMULAS else unsupported(imp, name)
 
 
 def _divide(imp: Importer, a: Pair, b: Pair) -> Pair:
@@ -106,24 +115,10 @@ def _cosh(x: Any, y: Any) -> Any:
     return real, jnp.where((x == 0) | (y == 0), x * y, imag)
 
 
-def _sin(x: Any, y: Any) -> Any:
-    a, b = _sinh(-y, x)
-    return b, -a
-
-
-def _cos(x: Any, y: Any) -> Any:
-    return _cosh(-y, x)
-
-
 def _tanh(x: Any, y: Any) -> Any:
     t, s = jnp.tanh(x), jnp.tan(y)
     d = 1 + t * t * s * s
     return t * (1 + s * s) / d, s * (1 - t * t) / d
-
-
-def _tan(x: Any, y: Any) -> Any:
-    a, b = _tanh(-y, x)
-    return b, -a
 
 
 def _pow(x: Any, y: Any, u: Any, v: Any) -> Any:
@@ -168,11 +163,6 @@ def _asinh(x: Any, y: Any) -> Any:
     return jnp.arcsinh(c * b - a * d), jnp.arctan2(y, c * a - d * b)
 
 
-def _asin(x: Any, y: Any) -> Any:
-    a, b = _asinh(-y, x)
-    return b, -a
-
-
 def _acos(x: Any, y: Any) -> Any:
     a, b = _sqrt(1 - x, -y)
     c, d = _sqrt(1 + x, y)
@@ -195,11 +185,6 @@ def _atanh(x: Any, y: Any) -> Any:
     return jnp.copysign(jnp.where(far, 0, real), x), jnp.where(far, quarter, imag)
 
 
-def _atan(x: Any, y: Any) -> Any:
-    a, b = _atanh(-y, x)
-    return b, -a
-
-
 def _exp2(x: Any, y: Any) -> Any:
     two = jnp.asarray(np.log(2), x.dtype)
     r = jnp.exp2(x)
@@ -211,12 +196,21 @@ def _log2(x: Any, y: Any) -> Any:
     return _log_size(x, y) / scale, jnp.arctan2(y, x) / scale
 
 
+def _turned(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns z -> -i f(iz)."""
+
+    def run(x: Any, y: Any) -> Any:
+        a, b = function(-y, x)
+        return b, -a
+
+    return run
+
+
 _FORMULAS: dict[str, Callable[..., Any]] = {
-    "log": _log, "exp": _exp, "sqrt": _sqrt, "rsqrt": _rsqrt, "sinh": _sinh, "cosh": _cosh, "tanh": _tanh, "tan": _tan,
-    "pow": _pow, "sign": _sign, "log1p": _log1p, "expm1": _expm1, "logistic": _logistic,
-    "sin": _sin, "cos": _cos,
-    "abs": jnp.hypot, "asin": _asin, "acos": _acos, "atan": _atan, "asinh": _asinh, "acosh": _acosh, "atanh": _atanh,
-    "exp2": _exp2, "log2": _log2,
+    "log": _log, "exp": _exp, "sqrt": _sqrt, "rsqrt": _rsqrt, "sinh": _sinh, "cosh": _cosh, "tanh": _tanh,
+    "tan": _turned(_tanh), "pow": _pow, "sign": _sign, "log1p": _log1p, "expm1": _expm1, "logistic": _logistic,
+    "sin": _turned(_sinh), "cos": lambda x, y: _cosh(-y, x), "abs": jnp.hypot, "asin": _turned(_asinh), "acos": _acos,
+    "atan": _turned(_atanh), "asinh": _asinh, "acosh": _acosh, "atanh": _atanh, "exp2": _exp2, "log2": _log2,
 }  # fmt: skip
 
 
@@ -230,81 +224,34 @@ def _formula(imp: Importer, name: str, elements: Sequence[Pair]) -> Any:
     return results[0][()] if len(results) == 1 else (results[0][()], results[1][()])
 
 
-def _power(imp: Importer, a: Pair, y: int) -> Pair:
-    one = constant(a[0].type.dtype.numpy.type(1))
-    zero = constant(a[0].type.dtype.numpy.type(0))
+def power(imp: Importer, a: Pair, y: int) -> Pair:
+    """Raises to a constant exponent, by squaring."""
+    one = converted(imp, constant(a[0].type.dtype.numpy.type(1)), a[0].type.dtype, pair=True)
     total, base, n = None, a, abs(y)
     while n:
         if n & 1:
-            total = base if total is None else binary(imp, "mul", total, base)
+            total = base if total is None else element(imp, "mul", total, base)
         n >>= 1
         if n:
-            base = binary(imp, "mul", base, base)
-    total = (one, zero) if total is None else total
-    return binary(imp, "div", (one, zero), total) if y < 0 else total
-
-
-def _element(imp: Importer, name: str, elements: Sequence[Pair]) -> Any:
-    op = imp.op
-    a = elements[0]
-    match name:
-        case "add" | "sub" | "mul" | "div" | "max" | "min":
-            return binary(imp, name, a, elements[1])
-        case "neg":
-            return op("neg", a[0]), op("neg", a[1])
-        case "eq":
-            return op("and", op("eq", a[0], elements[1][0]), op("eq", a[1], elements[1][1]))
-        case "ne":
-            return op("or", op("ne", a[0], elements[1][0]), op("ne", a[1], elements[1][1]))
-        case "is_finite":
-            return op("and", op("is_finite", a[0]), op("is_finite", a[1]))
-        case "square":
-            return binary(imp, "mul", a, a)
-        case "pow" if type(elements[1]) is not tuple:
-            dtype = a[0].type.dtype
-            return _formula(imp, name, [a, (imp.convert(elements[1], dtype), constant(dtype.numpy.type(0)))])
-        case _:
-            return _formula(imp, name, elements) if name in _FORMULAS else unsupported(imp, name)
+            base = element(imp, "mul", base, base)
+    total = one if total is None else total
+    return element(imp, "div", one, total) if y < 0 else total
 
 
 def per_pair(imp: Importer, name: str, aval: Any, values: Sequence[Value]) -> Value:
     """Imports an elementwise primitive on complex operands."""
-    fn = lambda *elements: _element(imp, name, elements)  # noqa: E731 - chosen by name
-    dtype = imp.dtype_of(aval)
-    length = length_of(_traced(name, dtype, 2 * len(values))) if name in _FORMULAS else 1
-    return per_element(imp, fn, aval.shape, dtype, values, aval.dtype.kind == "c", length=length)
+    length = length_of(_traced(name, imp.dtype_of(aval), 2 * len(values))) if name in _FORMULAS else 1
+    return per_element(imp, lambda *elements: element(imp, name, *elements), aval, *values, length=length)
 
 
-def integer_pow(imp: Importer, aval: Any, x: Value, y: int) -> Value:
-    """Raises to a constant exponent, by squaring."""
-    return per_element(imp, lambda a: _power(imp, a, y), aval.shape, imp.dtype_of(aval), (x,), True)
-
-
-def convert_parts(imp: Importer, pair: Pair, dtype: DType) -> Pair:
-    """Converts both parts to another float dtype."""
-    return imp.convert(pair[0], dtype), imp.convert(pair[1], dtype)
-
-
-def convert(imp: Importer, aval: Any, x: Value) -> Value:
-    """Converts between complex dtypes, from real to complex, and (the real part) from complex to real."""
-    dtype, pair = imp.dtype_of(aval), aval.dtype.kind == "c"
-    zero = constant(np.zeros((), dtype.numpy)[()])
-
-    def fn(element: Any) -> Any:
-        parts = element if type(element) is tuple else (element, zero)
-        return convert_parts(imp, parts, dtype) if pair else imp.convert(parts[0], dtype)
-
-    return per_element(imp, fn, x.shape, dtype, (x,), pair)
+def converted(imp: Importer, value: Any, dtype: DType, *, pair: bool) -> Any:
+    """Returns an element with parts of another dtype: a pair, or the real part of one."""
+    parts = value if type(value) is tuple else (value, constant(dtype.numpy.type(0)))
+    return tuple(imp.convert(p, dtype) for p in parts) if pair else imp.convert(parts[0], dtype)
 
 
 def _parts(pick: Callable[..., Any]) -> Callable[..., Value]:
-    def run(imp: Importer, eqn: Any, *values: Value) -> Value:
-        aval = eqn.outvars[0].aval
-        return per_element(
-            imp, lambda *e: pick(imp, *e), aval.shape, imp.dtype_of(aval), values, aval.dtype.kind == "c"
-        )
-
-    return run
+    return lambda imp, eqn, *values: per_element(imp, lambda *e: pick(imp, *e), eqn.outvars[0].aval, *values)
 
 
 rule("real")(_parts(lambda imp, z: z[0]))
@@ -312,6 +259,6 @@ rule("imag")(_parts(lambda imp, z: z[1]))
 rule("complex")(_parts(lambda imp, x, y: (x, y)))
 rule("conj", ignores={"input_dtype": RESULT_TYPE})(
     _parts(
-        lambda imp, z: (z[0], imp.op("neg", z[1])) if type(z) is tuple else (z, constant(z.type.dtype.numpy.type(0)))
+        lambda imp, z: (z[0], imp.op("neg", z[1])) if type(z) is tuple else converted(imp, z, z.type.dtype, pair=True)
     )
 )

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from qdtrace.ir.program import literal
 from qdtrace.trace.importer import complexes
+from qdtrace.trace.importer.elementwise import converted
 from qdtrace.trace.importer.memory import UNROLL
 from qdtrace.trace.importer.reductions import combiner, fold_loop, total, zero_of
 from qdtrace.trace.importer.registry import PLACED, RESULT_TYPE, rule
@@ -21,7 +21,7 @@ from qdtrace.trace.importer.values import MemoryArray, Value, array_of, is_stati
 from qdtrace.trace.physical import is_pair
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from qdtrace.trace.importer.core import Importer
 
@@ -45,11 +45,10 @@ def dot_general(imp: Importer, eqn: Any, x: Value, y: Value, *, dimension_number
     rows, columns = [x.shape[d] for d in fx], [y.shape[d] for d in fy]
     left, right = permute(imp, x, [*bx, *fx, *cx]), permute(imp, y, [*by, *fy, *cy])
     aval = eqn.outvars[0].aval
-    if not is_pair(aval) and any(is_pair(v.aval) for v in eqn.invars):
-        # the real part of the product
+    whole = aval
+    if not is_pair(aval) and any(is_pair(v.aval) for v in eqn.invars):  # the real part of the product
         whole = jax.ShapeDtypeStruct(aval.shape, np.result_type(aval.dtype, np.complex64))
-        return complexes.convert(imp, aval, _product(imp, whole, left, right, (batch, rows, columns, inner)))
-    return _product(imp, aval, left, right, (batch, rows, columns, inner))
+    return converted(imp, whole, _product(imp, whole, left, right, (batch, rows, columns, inner)), aval)
 
 
 def _product(imp: Importer, aval: Any, left: Value, right: Value, sizes: tuple[Any, ...]) -> Value:
@@ -67,13 +66,13 @@ def _unrolled(imp: Importer, aval: Any, left: np.ndarray, right: np.ndarray, siz
     batch, rows, columns, count = sizes
     lefts = left.reshape(int(np.prod(batch)), int(np.prod(rows)), count)
     rights = right.reshape(int(np.prod(batch)), int(np.prod(columns)), count)
-    add, mul = combiner(imp, "add", aval), combiner(imp, "mul", aval)
+    add, mul = combiner(imp, "add", aval), _multiplier(imp, aval)
     out = []
     for b in range(lefts.shape[0]):
         for row in lefts[b].tolist():
             for column in rights[b].tolist():
                 products = [
-                    mul(_as(imp, p, aval), _as(imp, q, aval))
+                    mul(p, q)
                     for p, q in zip(row, column, strict=True)
                     if not (imp.zeros_vanish and (_is_zero(p) or _is_zero(q)))
                 ]
@@ -84,13 +83,13 @@ def _unrolled(imp: Importer, aval: Any, left: np.ndarray, right: np.ndarray, siz
 def _looped(imp: Importer, aval: Any, left: Value, right: Value, sizes: tuple[Any, ...]) -> Value:
     batch, rows, _, inner = sizes
     left, right = imp.in_memory(left), imp.in_memory(right)
-    add, mul = combiner(imp, "add", aval), combiner(imp, "mul", aval)
+    add, mul = combiner(imp, "add", aval), _multiplier(imp, aval)
     nb, nr = len(batch), len(rows)
 
     def product(index: Sequence[Any], k: list[Any]) -> Any:
-        p = imp.element(left, [*index[: nb + nr], *k])
-        q = imp.element(right, [*index[:nb], *index[nb + nr :], *k])
-        return mul(_as(imp, p, aval), _as(imp, q, aval))
+        return mul(
+            imp.element(left, [*index[: nb + nr], *k]), imp.element(right, [*index[:nb], *index[nb + nr :], *k])
+        )
 
     def entry(index: Sequence[Any]) -> Any:
         return fold_loop(imp, inner, zero_of(aval, imp), lambda k, acc: add(acc, product(index, k)))
@@ -98,13 +97,10 @@ def _looped(imp: Importer, aval: Any, left: Value, right: Value, sizes: tuple[An
     return imp.build(aval.shape, imp.dtype_of(aval), entry, is_pair(aval))
 
 
-def _as(imp: Importer, element: Any, aval: Any) -> Any:
-    """Returns an element of an operand in the result's dtype; operands may differ in theirs."""
-    dtype = imp.dtype_of(aval)
-    if type(element) is tuple:
-        return complexes.convert_parts(imp, element, dtype)
-    real = imp.convert(element, dtype)
-    return (real, literal(0, dtype)) if is_pair(aval) else real
+def _multiplier(imp: Importer, aval: Any) -> Callable[[Any, Any], Any]:
+    """Returns the function that multiplies elements in the result's dtype; operands may differ in theirs."""
+    dtype, pair, mul = imp.dtype_of(aval), is_pair(aval), combiner(imp, "mul", aval)
+    return lambda p, q: mul(*(complexes.converted(imp, e, dtype, pair=pair) for e in (p, q)))
 
 
 def _is_zero(element: Any) -> bool:

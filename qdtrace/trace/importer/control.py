@@ -13,7 +13,7 @@ from qdtrace.ir.primitives import CHECK
 from qdtrace.ir.program import Atom, Literal
 from qdtrace.ir.types import DType
 from qdtrace.trace import compat
-from qdtrace.trace.importer.carries import Carries, Carry, flat, unflat
+from qdtrace.trace.importer.carries import Carries, Carry
 from qdtrace.trace.importer.elements import per_element
 from qdtrace.trace.importer.indexed_carries import dynamically_indexed
 from qdtrace.trace.importer.indexing import as_index
@@ -28,6 +28,8 @@ from qdtrace.trace.importer.values import (
     PrivateArray,
     RefValue,
     Value,
+    array_from,
+    atoms_of,
     elements_of,
     hold,
     rank0,
@@ -109,7 +111,7 @@ def _where_active(imp: Importer, active: np.ndarray, carry: Carry, new: Value, o
     shape = carry.aval.shape
     if isinstance(new, np.ndarray) and isinstance(old, np.ndarray):
         mask = np.broadcast_to(active.reshape(active.shape + (1,) * (len(shape) - active.ndim)), shape)
-        return per_element(imp, imp.choose, shape, carry.dtype, (mask, new, old), carry.pair)
+        return per_element(imp, imp.choose, carry.aval, mask, new, old)
     mask = imp.in_memory(active)
     choose = lambda i: imp.choose(imp.element(mask, i[: active.ndim]), imp.element(new, i), imp.element(old, i))  # noqa: E731
     return imp.materialise(shape, carry.dtype, choose, carry.pair)
@@ -243,9 +245,8 @@ def branch(imp: Importer, condition: Atom, avals: Sequence[Any], on_true: Any, o
         return results[lives]
     atoms: list[list[Atom]] = [[], []]
     out: list[Any] = []
-    for j, aval in enumerate(avals):
-        pair = is_pair(aval)
-        first, second = results[0][j], results[1][j]
+    for aval, *both in zip(avals, *results, strict=True):
+        first, second = both
         if isinstance(first, RefValue) or isinstance(second, RefValue):
             if not (isinstance(first, RefValue) and isinstance(second, RefValue) and first.var is second.var):
                 raise UnsupportedError(
@@ -256,26 +257,17 @@ def branch(imp: Importer, condition: Atom, avals: Sequence[Any], on_true: Any, o
         elif first is second and isinstance(first, MemoryArray):
             out.append(first)
         elif isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
-            for k in (0, 1):
-                atoms[k].extend(flat(results[k][j]))
-            out.append((aval, pair))
+            for taken, value in zip(atoms, both, strict=True):
+                taken.extend(atoms_of(value))
+            out.append(None)
         else:
-            target = imp.private(aval.shape, imp.dtype_of(aval), pair)
-            for k in (0, 1):
-                with imp.continued(opened[k]):
-                    imp.write_all(target, results[k][j])
+            target = imp.private(aval.shape, imp.dtype_of(aval), is_pair(aval))
+            for block, value in zip(opened, both, strict=True):
+                with imp.continued(block):
+                    imp.write_all(target, value)
             out.append(target)
-    emitted = list(imp.emit("if", condition, blocks=(opened[0].close(atoms[0]), opened[1].close(atoms[1]))))
-    final: list[Value] = []
-    for value in out:
-        if isinstance(value, tuple):
-            aval, pair = value
-            count = int(np.prod(aval.shape, dtype=np.int64)) * (2 if pair else 1)
-            final.append(unflat(emitted[:count], aval.shape, pair))
-            emitted = emitted[count:]
-        else:
-            final.append(value)
-    return final
+    scalars = iter(imp.emit("if", condition, blocks=(opened[0].close(atoms[0]), opened[1].close(atoms[1]))))
+    return [array_from(scalars, aval) if value is None else value for aval, value in zip(avals, out, strict=True)]
 
 
 def _fails(eqn: Eqn) -> bool:

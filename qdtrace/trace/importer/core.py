@@ -31,7 +31,7 @@ from qdtrace.trace.importer.values import (
     rank0,
     split_pairs,
 )
-from qdtrace.trace.physical import PLAIN, is_pair, part_dtype
+from qdtrace.trace.physical import PLAIN, is_pair
 from qdtrace.trace.regions import Region, restructure
 from qdtrace.trace.source import eqn_loc
 
@@ -195,20 +195,6 @@ class Importer(MemoryOps):
         ref = ArrayRef(self.hoist(tracer), pair)
         return self.scalars(ref) if ref.size == 1 else ref
 
-    def dtype_of(self, aval: Any) -> DType:
-        """Returns the graph dtype of an array; of the parts of a pair."""
-        dtype = aval.dtype
-        known = PLAIN.get(dtype)
-        if known is not None:
-            return known
-        found = part_dtype(dtype, self.here)
-        if found is None:
-            raise UnsupportedError(
-                f"needs one of {', '.join(d.value for d in DType)}, got {dtype}", loc=self.here(),
-                help="convert it with .astype outside of the loop",
-            )  # fmt: skip
-        return found
-
     # ------------------------------------------------------------------ equations
     def locate(self) -> None:
         """Looks the source line of the current equation up; most equations emit nothing and need none."""
@@ -294,8 +280,7 @@ class Importer(MemoryOps):
         """Returns the result of an equation that a jnp function of elements computes."""
         closed = self._traced(fn, [jax.ShapeDtypeStruct((), v.aval.dtype) for v in eqn.invars], params)
         one: Callable[..., Any] = lambda *elements: self.call(closed, [rank0(e) for e in elements])[0][()]  # noqa: E731
-        aval = eqn.outvars[0].aval
-        return per_element(self, one, aval.shape, self.dtype_of(aval), values, length=length_of(closed))
+        return per_element(self, one, eqn.outvars[0].aval, *values, length=length_of(closed))
 
     def call(self, closed: Any, values: Sequence[Value]) -> list[Value]:
         """Inlines a called function; its equations keep the line of the call. See `bodies`."""

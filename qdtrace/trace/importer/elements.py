@@ -9,12 +9,12 @@ import numpy as np
 
 from qdtrace.trace import compat
 from qdtrace.trace.importer.memory import SCARCE, UNROLL
-from qdtrace.trace.importer.values import Element, Formula, Generated, Value, array_of, rank0
+from qdtrace.trace.importer.values import Element, Formula, Value, array_of, rank0
+from qdtrace.trace.physical import is_pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from qdtrace.ir.types import DType
     from qdtrace.trace.importer.memory import MemoryOps
 
 
@@ -29,25 +29,24 @@ def length_of(closed: Any) -> int:
 
 
 def per_element(
-    imp: MemoryOps, fn: Callable[..., Element], shape: Sequence[int], dtype: DType, values: Sequence[Value],
-    pair: bool = False, *, length: int = 1,
-) -> Value:  # fmt: skip
+    imp: MemoryOps, fn: Callable[..., Element], aval: Any, *values: Value, length: int = 1, pair: bool = False
+) -> Value:
     """Applies a function of elements; an operand has the shape, or rank 0, or length one along some axes.
 
-    One of `length` equations is not written out for each of many elements: they go through memory and a loop. What
-    may be in scalars is so again where memory gets scarce.
+    The result is of type `aval`, or has pairs of its elements. One of `length` equations is not written out for each of
+    many elements: they go through memory and a loop. What may be in scalars is so again where memory gets scarce.
     """
-    shape = tuple(shape)
+    shape, dtype, pair = tuple(aval.shape), imp.dtype_of(aval), pair or is_pair(aval)
     importing, imp.importing = imp.importing, None
     is_small = prod(shape) <= min(imp.scalar_budget, max(UNROLL, WRITTEN_OUT // length))
     if is_small and imp.private_bytes > SCARCE:
-        values = [imp.scalars(v) for v in values]
+        values = tuple([imp.scalars(v) for v in values])
     if is_small and all(type(v) is np.ndarray for v in values):
         if not shape:
             return rank0(fn(*[v[()] for v in values]))
         columns = [(v if v.shape == shape else np.broadcast_to(v, shape)).ravel().tolist() for v in values]
         out = array_of(map(fn, *columns), shape)
-        again = lambda: Generated(shape, dtype, _at(imp, fn, shape, [imp.rolled(v) for v in values]), pair)  # noqa: E731
+        again = lambda: Formula(shape, dtype, _at(imp, fn, shape, [imp.rolled(v) for v in values]), pair)  # noqa: E731
         imp.note_formula(out, values, again, length)
         return out
 

@@ -49,8 +49,7 @@ def _direct(name: str) -> Callable[..., Value]:
         if not aval.shape and type(values[0]) is np.ndarray and type(values[-1]) is np.ndarray:
             # most equations of most programs
             return rank0(imp.scalar(PRIMITIVES[graph], tuple([v.item() for v in values]), _PLAIN, None))
-        fn = lambda *elements: imp.op(graph, *elements)  # noqa: E731 - chosen by name
-        return per_element(imp, fn, aval.shape, imp.dtype_of(aval), values)
+        return per_element(imp, lambda *elements: imp.op(graph, *elements), aval, *values)
 
     return run
 
@@ -80,40 +79,35 @@ def pow_(imp: Importer, eqn: Any, x: Value, y: Value) -> Value:
         return complexes.per_pair(imp, "pow", aval, (x, y))
     dtype = imp.dtype_of(aval)
     power = lambda a, b: imp.op("pow", a, imp.convert(b, dtype))  # noqa: E731
-    return per_element(imp, power, aval.shape, dtype, (x, y))
+    return per_element(imp, power, aval, x, y)
 
 
 @rule("integer_pow")
 def integer_pow(imp: Importer, eqn: Any, x: Value, *, y: int) -> Value:
     """Raises to a constant exponent; the first few are written out."""
-    aval = eqn.outvars[0].aval
-    if _is_complex(aval):
-        return complexes.integer_pow(imp, aval, x, y)
 
     def power(a: Any) -> Any:
+        if type(a) is tuple:
+            return complexes.power(imp, a, y)
         if y in (2, 3, 4):
             square = imp.op("mul", a, a)
             return {2: square, 3: None, 4: None}[y] or imp.op("mul", square, a if y == 3 else square)
         return a if y == 1 else imp.op("integer_pow", a, y=y)
 
-    return per_element(imp, power, aval.shape, imp.dtype_of(aval), (x,))
+    return per_element(imp, power, eqn.outvars[0].aval, x)
 
 
 @rule("square")
 def square(imp: Importer, eqn: Any, x: Value) -> Value:
     """Returns x times x."""
-    aval = eqn.outvars[0].aval
-    if _is_complex(aval):
-        return complexes.per_pair(imp, "square", aval, (x,))
-    return per_element(imp, lambda a: imp.op("mul", a, a), aval.shape, imp.dtype_of(aval), (x,))
+    return per_element(imp, lambda a: complexes.element(imp, "mul", a, a), eqn.outvars[0].aval, x)
 
 
 @rule("round")
 def round_(imp: Importer, eqn: Any, x: Value, *, rounding_method: Any) -> Value:
     """Rounds ties to even or away from zero."""
-    aval = eqn.outvars[0].aval
     name = {"AWAY_FROM_ZERO": "round_away", "TO_NEAREST_EVEN": "round_even"}[rounding_method.name]
-    return per_element(imp, lambda a: imp.op(name, a), aval.shape, imp.dtype_of(aval), (x,))
+    return per_element(imp, lambda a: imp.op(name, a), eqn.outvars[0].aval, x)
 
 
 @rule("clamp")
@@ -124,14 +118,12 @@ def clamp(imp: Importer, eqn: Any, low: Value, x: Value, high: Value) -> Value:
         return complexes.unsupported(imp, "clamp")
     larger, smaller = ("or", "and") if aval.dtype == np.bool_ else ("max", "min")
     limit = lambda a, b, c: imp.op(smaller, imp.op(larger, b, a), c)  # noqa: E731
-    return per_element(imp, limit, aval.shape, imp.dtype_of(aval), (low, x, high))
+    return per_element(imp, limit, aval, low, x, high)
 
 
 @rule("select_n")
 def select_n(imp: Importer, eqn: Any, which: Value, *cases: Value) -> Value:
     """Returns the case chosen by a bool or an integer; a constant choice copies nothing."""
-    aval = eqn.outvars[0].aval
-    pair = is_pair(aval)
     if len(cases) == 1:
         return cases[0]
 
@@ -143,7 +135,7 @@ def select_n(imp: Importer, eqn: Any, which: Value, *cases: Value) -> Value:
             chosen = imp.choose(imp.op("le", index, integer(k, index.dtype)), elements[k], chosen)
         return chosen
 
-    return per_element(imp, choose, aval.shape, imp.dtype_of(aval), (which, *cases), pair)
+    return per_element(imp, choose, eqn.outvars[0].aval, which, *cases)
 
 
 @rule(
@@ -156,13 +148,11 @@ def convert_element_type(imp: Importer, eqn: Any, x: Value) -> Value:
 
 
 def converted(imp: Importer, source: Any, x: Value, aval: Any) -> Value:
-    """Returns an array of type `source` in the dtype of `aval`, whose shape is the result's or broadcasts to it."""
+    """Returns an array of type `source` as one of type `aval`, to whose shape its own broadcasts."""
     if source.dtype == aval.dtype:
         return x
-    if _is_complex(source) or _is_complex(aval):
-        return complexes.convert(imp, aval, x)
-    dtype = imp.dtype_of(aval)
-    return per_element(imp, lambda a: imp.convert(a, dtype), source.shape, dtype, (x,))
+    dtype, pair = imp.dtype_of(aval), is_pair(aval)
+    return per_element(imp, lambda a: complexes.converted(imp, a, dtype, pair=pair), aval, x)
 
 
 @rule("bitcast_convert_type", ignores={"new_dtype": RESULT_TYPE})
@@ -175,7 +165,7 @@ def bitcast_convert_type(imp: Importer, eqn: Any, x: Value) -> Value:
     if source.itemsize == target.itemsize:
         # a rule that folds two of them into none must not bring a derivative back
         cast = lambda a: imp.op("bitcast", a, dtype=target)  # noqa: E731
-        return per_element(imp, cast, aval.shape, target, (x,))
+        return per_element(imp, cast, aval, x)
     x = imp.scalars(x, "bitcast_convert_type")
     wide = DType(f"u{max(source.itemsize, target.itemsize) * 8}")
     narrow = DType(f"u{min(source.itemsize, target.itemsize) * 8}")
@@ -214,7 +204,7 @@ def reduce_precision(imp: Importer, eqn: Any, x: Value, *, exponent_bits: int, m
             help="round with arithmetic, or outside of the loop",
         )
     rounded = lambda a: imp.convert(imp.convert(a, narrow), dtype)  # noqa: E731
-    return per_element(imp, rounded, aval.shape, dtype, (x,))
+    return per_element(imp, rounded, aval, x)
 
 
 def total_less(imp: Importer, dtype: DType, a: Any, b: Any) -> Any:
@@ -229,7 +219,7 @@ def total_less(imp: Importer, dtype: DType, a: Any, b: Any) -> Any:
 @rule("eq_to", "lt_to", "le_to")
 def total_order(imp: Importer, eqn: Any, x: Value, y: Value) -> Value:
     """Compares in the total order of IEEE 754, which is that of the bits: -0.0 is below 0.0, NaN at the ends."""
-    aval, dtype = eqn.outvars[0].aval, imp.dtype_of(eqn.invars[0].aval)
+    dtype = imp.dtype_of(eqn.invars[0].aval)
     name = eqn.primitive.name.removesuffix("_to")
 
     def key(element: Any) -> Any:
@@ -240,15 +230,16 @@ def total_order(imp: Importer, eqn: Any, x: Value, y: Value) -> Value:
         sign = imp.op("shift_right_arithmetic", bits, integer(dtype.bits - 1, kind))
         return imp.op("xor", bits, imp.op("and", sign, integer((1 << (dtype.bits - 1)) - 1, kind)))
 
-    return per_element(imp, lambda a, b: imp.op(name, key(a), key(b)), aval.shape, DType.bool, (x, y))
+    return per_element(imp, lambda a, b: imp.op(name, key(a), key(b)), eqn.outvars[0].aval, x, y)
 
 
 @rule("mulhi")
 def mulhi(imp: Importer, eqn: Any, x: Value, y: Value) -> Value:
     """Returns the upper half of the product of integers."""
-    aval, dtype = eqn.outvars[0].aval, imp.dtype_of(eqn.outvars[0].aval)
+    aval = eqn.outvars[0].aval
+    dtype = imp.dtype_of(aval)
     high = _high_of_wide if dtype.bits == 64 else _high
-    return per_element(imp, lambda a, b: high(imp, dtype, a, b), aval.shape, dtype, (x, y))
+    return per_element(imp, lambda a, b: high(imp, dtype, a, b), aval, x, y)
 
 
 def _high(imp: Importer, dtype: DType, a: Any, b: Any) -> Any:
@@ -277,19 +268,14 @@ def _high_of_wide(imp: Importer, dtype: DType, a: Any, b: Any) -> Any:
 @rule("polynomial")
 def polynomial(imp: Importer, eqn: Any, x: Value, *coefficients: Value) -> Value:
     """Evaluates a polynomial by Horner's scheme; coefficients from the constant term up."""
-    aval = eqn.outvars[0].aval
-    pair = _is_complex(aval)
-
-    def op(name: str, a: Element, b: Element) -> Element:
-        return complexes.binary(imp, name, a, b) if pair else imp.op(name, a, b)
 
     def horner(a: Element, *terms: Element) -> Element:
         total = terms[-1]
         for term in reversed(terms[:-1]):
-            total = op("add", op("mul", total, a), term)
+            total = complexes.element(imp, "add", complexes.element(imp, "mul", total, a), term)
         return total
 
-    return per_element(imp, horner, aval.shape, imp.dtype_of(aval), (x, *coefficients), pair)
+    return per_element(imp, horner, eqn.outvars[0].aval, x, *coefficients)
 
 
 @rule("device_put", ignores=dict.fromkeys(("devices", "srcs", "copy_semantics"), PLACED))

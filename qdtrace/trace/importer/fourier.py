@@ -1,12 +1,13 @@
-"""Fourier transforms of up to 256 points along an axis: short ones are written out, others are loops of butterflies.
+"""Fourier transforms of up to 256 points along an axis: short ones are written out, others are two loops over such.
 
-Both work on real and imaginary parts. The length is taken apart into factors 4, 2, 3, 5, ...; a large prime factor is a
-sum over its points.
+A transform of n = p m points is p of m points, then m of p points (Cooley and Tukey, 1965); of more than 16 points and
+a prime number of them it is a sum for each frequency.
 """
 
 from __future__ import annotations
 
-import functools
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
@@ -19,12 +20,14 @@ from qdtrace.trace.importer.registry import decomposition
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    Parts = tuple[Any, Any]
-
 LONGEST = 256
 """Most points along an axis."""
 WRITTEN_OUT = 16
-"""Transforms of at most this many points have no loops; nor have factors of at most this many."""
+"""Transforms of at most this many points have no loops."""
+_RADICES = 8, 7, 6, 5, 4, 3, 2, 11, 13
+"""Numbers of points that a loop transforms at a time: the values of more than eight do not fit into registers."""
+BLOCK = 16
+"""Terms of a sum that are added up by themselves, which keeps the rounding errors of a long sum apart."""
 
 
 @decomposition("fft")
@@ -37,192 +40,108 @@ def fft(x: Any, *, fft_type: Any, fft_lengths: Sequence[int]) -> Any:
             help="compute it outside of the loop",
         )
     axes = range(x.ndim - len(fft_lengths), x.ndim)
-    parts: Parts = (x, jnp.zeros_like(x)) if kind == "RFFT" else (x.real, x.imag)
-    inverse = kind in ("IFFT", "IRFFT")
     if kind == "RFFT":
-        parts = _along(parts, axes[-1], False)
-        parts = _each(parts, lambda p: lax.slice_in_dim(p, 0, fft_lengths[-1] // 2 + 1, axis=axes[-1]))
-        axes = axes[:-1]
-    for axis in axes[:-1] if kind == "IRFFT" else axes:
-        parts = _along(parts, axis, inverse)
+        x = _along(lax.complex(x, jnp.zeros_like(x)), axes[-1], inverse=False)[..., : fft_lengths[-1] // 2 + 1]
+    for axis in axes[:-1] if kind in ("RFFT", "IRFFT") else axes:
+        x = _along(x, axis, inverse=kind in ("IFFT", "IRFFT"))
     if kind == "IRFFT":
-        return _along(_mirrored(parts, fft_lengths[-1]), axes[-1], True)[0]
-    return lax.complex(*parts)
+        return _along(_mirrored(x, fft_lengths[-1]), axes[-1], inverse=True).real
+    return x
 
 
-def _each(parts: Parts, fn: Any) -> Parts:
-    return fn(parts[0]), fn(parts[1])
-
-
-def _mirrored(parts: Parts, n: int) -> Parts:
+def _mirrored(x: Any, n: int) -> Any:
     """Returns the whole spectrum of a real signal from its first half; drops imaginary parts that cannot be."""
-    re, im = _each(parts, lambda p: p[..., : n // 2 + 1])
-    middle = np.ones(n // 2 + 1, bool)
-    middle[0] = False
-    if n % 2 == 0:
-        middle[-1] = False
-    im = jnp.where(middle, im, 0)
-    rest = slice(1, (n + 1) // 2)
-    return (
-        jnp.concatenate([re, re[..., rest][..., ::-1]], -1),
-        jnp.concatenate([im, -im[..., rest][..., ::-1]], -1),
-    )
+    x = x[..., : n // 2 + 1]
+    k = np.arange(n // 2 + 1)
+    x = lax.complex(x.real, jnp.where((k > 0) & (2 * k != n), x.imag, 0))
+    return jnp.concatenate([x, jnp.conj(x[..., 1 : (n + 1) // 2][..., ::-1])], -1)
 
 
-def _along(parts: Parts, axis: int, inverse: bool) -> Parts:
-    """Transforms one axis; an inverse transform exchanges real and imaginary parts, twice, and divides."""
-    n = parts[0].shape[axis]
+def _along(x: Any, axis: int, *, inverse: bool) -> Any:
+    n = x.shape[axis]
     if n == 0:
-        return parts
-    re, im = _each(parts, lambda p: jnp.moveaxis(p, axis, -1))
-    if inverse:
-        re, im = im, re
+        return x
+    out = _transformed(jnp.moveaxis(x, axis, -1), inverse)
+    return jnp.moveaxis(_scaled(out, 1 / n) if inverse else out, -1, axis)
+
+
+def _transformed(x: Any, inverse: bool) -> Any:
+    """Transforms the last axis."""
+    *outer, n = x.shape
     if n <= WRITTEN_OUT:
-        re, im = _written_out(re, im)
-    else:
-        rows = (re.reshape(-1, n), im.reshape(-1, n))
-        if rows[0].shape[0] == 1:
-            out = _each(_loops(rows[0][0], rows[1][0]), lambda p: p[None])
-        else:
-            out = lax.map(lambda row: _loops(*row), rows)
-        re, im = _each(out, lambda p: p.reshape(re.shape))
-    if inverse:
-        scale = np.asarray(1 / n, re.dtype)
-        re, im = im * scale, re * scale
-    return _each((re, im), lambda p: jnp.moveaxis(p, -1, axis))
+        return jnp.stack(_written_out([x[..., j] for j in range(n)], inverse), -1)
+    p = next((p for p in _RADICES if n % p == 0 and p * p <= n), 1)
+    roots = _roots(n, x.dtype, inverse)
+
+    def in_steps(row: Any) -> Any:
+        inner = lax.map(lambda points: _transformed(points, inverse), row.reshape(n // p, p).T)
+        factors = jnp.asarray(roots[np.outer(np.arange(n // p), np.arange(p))])
+        found = lax.map(lambda both: _transformed(both[0] * both[1], inverse), (inner.T, factors))
+        return found.T.reshape(n)
+
+    return lax.map(in_steps if p > 1 else lambda row: _summed(row, roots), x.reshape(-1, n)).reshape(*outer, n)
 
 
-@functools.cache
-def _factors(n: int) -> tuple[int, ...]:
-    out: list[int] = []
-    for p in (4, 2, 3, *range(5, n + 1, 2)):
-        while n % p == 0:
-            out.append(p)
-            n //= p
-    return tuple(out)
-
-
-def _roots(n: int, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the parts of exp(-2 pi i k / n), exact at the axes."""
+def _roots(n: int, dtype: Any, inverse: bool) -> np.ndarray:
+    """Returns exp(-2 pi i k / n), or their conjugates, exact at the axes."""
     k = np.arange(n)
-    real, imag = np.cos(2 * np.pi * k / n), -np.sin(2 * np.pi * k / n)
-    for at in range(4):
-        if (at * n) % 4 == 0:
-            real[at * n // 4], imag[at * n // 4] = ((1, 0), (0, -1), (-1, 0), (0, 1))[at]
-    return real.astype(dtype), imag.astype(dtype)
+    roots = np.exp((2j if inverse else -2j) * np.pi * k / n)
+    return np.where(4 * k % n == 0, np.round(roots), roots).astype(dtype)
 
 
-def _times(a: Parts, real: Any, imag: Any) -> Parts:
-    return a[0] * real - a[1] * imag, a[0] * imag + a[1] * real
+def _scaled(x: Any, factor: float) -> Any:
+    return lax.complex(x.real * np.asarray(factor, x.real.dtype), x.imag * np.asarray(factor, x.real.dtype))
 
 
-def _plus(a: Parts, b: Parts) -> Parts:
-    return a[0] + b[0], a[1] + b[1]
-
-
-def _minus(a: Parts, b: Parts) -> Parts:
-    return a[0] - b[0], a[1] - b[1]
-
-
-def _butterfly(x: Sequence[Parts], dtype: Any) -> list[Parts]:
-    """Returns the transform of a few points, written out."""
-    p = len(x)
-    if p == 2:
-        return [_plus(*x), _minus(*x)]
-    if p == 4:
-        even, odd = (_plus(x[0], x[2]), _minus(x[0], x[2])), (_plus(x[1], x[3]), _minus(x[1], x[3]))
-        turned = (odd[1][1], -odd[1][0])
-        return [_plus(even[0], odd[0]), _plus(even[1], turned), _minus(even[0], odd[0]), _minus(even[1], turned)]
-    real, imag = _roots(p, dtype)
-    out = [functools.reduce(_plus, x)]
-    # points j and p - j share their products
-    sums = [_plus(x[j], x[p - j]) for j in range(1, (p + 1) // 2)]
-    differences = [_minus(x[j], x[p - j]) for j in range(1, (p + 1) // 2)]
-    half: list[tuple[Parts, Parts]] = []
-    for k in range(1, (p + 1) // 2):
-        cosines, sines = x[0], None
-        for j, (s, d) in enumerate(zip(sums, differences, strict=True), 1):
-            c, w = real[j * k % p], imag[j * k % p]
-            cosines = (cosines[0] + c * s[0], cosines[1] + c * s[1])
-            sines = (w * d[0], w * d[1]) if sines is None else (sines[0] + w * d[0], sines[1] + w * d[1])
-        assert sines is not None
-        half.append((cosines, (-sines[1], sines[0])))
-    return [*out, *(_plus(a, b) for a, b in half), *(_minus(a, b) for a, b in reversed(half))]
-
-
-def _written_out(re: Any, im: Any) -> Parts:
-    """Transforms the last axis, written out; decimation in time."""
-    n = re.shape[-1]
-    if n == 1:
-        return re, im
-    points = [(re[..., j], im[..., j]) for j in range(n)]
-    out = _recurse(points, re.dtype)
-    return jnp.stack([v[0] for v in out], -1), jnp.stack([v[1] for v in out], -1)
-
-
-def _recurse(points: list[Parts], dtype: Any) -> list[Parts]:
+def _written_out(points: list[Any], inverse: bool) -> list[Any]:
+    """Returns the transform of a few points; decimation in time."""
     n = len(points)
     if n == 1:
         return points
-    p = _factors(n)[0]
-    m = n // p
-    real, imag = _roots(n, dtype)
-    inner = [_recurse(points[j::p], dtype) for j in range(p)]
+    p = next(p for p in (4, 2, *range(3, n + 1, 2)) if n % p == 0)
+    roots = _roots(n, points[0].dtype, inverse)
+    inner = [_written_out(points[j::p], inverse) for j in range(p)]
     out: list[Any] = [None] * n
-    for k in range(m):
-        turned = [_times(inner[j][k], real[j * k], imag[j * k]) if j * k else inner[j][k] for j in range(p)]
-        for r, v in enumerate(_butterfly(turned, dtype)):
-            out[k + r * m] = v
+    for k in range(n // p):
+        turned = [inner[j][k] * roots[j * k] if j * k else inner[j][k] for j in range(p)]
+        out[k :: n // p] = _butterfly(turned, inverse)
     return out
 
 
-def _loops(re: Any, im: Any) -> Parts:
-    """Passes over memory once a factor; then entry (k, s) has frequency k of the points s, s + rest, ..."""
-    n, done = re.shape[0], 1
-    real, imag = (jnp.asarray(t) for t in _roots(n, re.dtype))
-    for p in _factors(n):
-        re, im = _pass(re, im, p, done, real, imag)
-        done *= p
-    return re, im
+def _butterfly(x: list[Any], inverse: bool) -> list[Any]:
+    """Returns the transform of 2, 4 or an odd number of points."""
+    p = len(x)
+    if p == 2:
+        return [x[0] + x[1], x[0] - x[1]]
+    if p == 4:
+        d = x[1] - x[3]
+        turned = lax.complex(-d.imag, d.real) if inverse else lax.complex(d.imag, -d.real)
+        even, odd, rest = x[0] + x[2], x[1] + x[3], x[0] - x[2]
+        return [even + odd, rest + turned, even - odd, rest - turned]
+    roots = _roots(p, x[0].dtype, inverse)
+    # points j and p - j share their products
+    sums = [(j, x[j] + x[p - j]) for j in range(1, (p + 1) // 2)]
+    differences = [(j, x[j] - x[p - j]) for j in range(1, (p + 1) // 2)]
+    out = [reduce(add, x)]
+    other: list[Any] = []
+    for k in range(1, (p + 1) // 2):
+        cosines = reduce(add, [_scaled(s, roots[j * k % p].real) for j, s in sums], x[0])
+        sines = reduce(add, [_scaled(d, roots[j * k % p].imag) for j, d in differences])
+        turned = lax.complex(-sines.imag, sines.real)
+        out.append(cosines + turned)
+        other.insert(0, cosines - turned)
+    return out + other
 
 
-def _pass(re: Any, im: Any, p: int, done: int, real: Any, imag: Any) -> Parts:
-    n = re.shape[0]
-    before, rest = n // done, n // (done * p)
+def _summed(x: Any, roots: np.ndarray) -> Any:
+    """Transforms points by a sum for each frequency."""
+    n, table = x.shape[0], jnp.asarray(roots)
 
-    def group(k: Any, out: Parts) -> Parts:
-        def one(s: Any, out: Parts) -> Parts:
-            def point(j: Any) -> Parts:
-                at = k * before + s + j * rest
-                value = (re[at], im[at])
-                return value if done == 1 else _times(value, real[j * k * rest], imag[j * k * rest])
+    def frequency(k: Any) -> Any:
+        def block(b: Any, total: Any) -> Any:
+            part = lambda j, part: part + x[j] * table[j * k % n]  # noqa: E731
+            return total + lax.fori_loop(b * BLOCK, jnp.minimum((b + 1) * BLOCK, n), part, jnp.zeros((), x.dtype))
 
-            def put(r: Any, value: Parts, out: Parts) -> Parts:
-                to = (k + done * r) * rest + s
-                return out[0].at[to].set(value[0]), out[1].at[to].set(value[1])
+        return lax.fori_loop(0, -(-n // BLOCK), block, jnp.zeros((), x.dtype))
 
-            if p > WRITTEN_OUT:
-                return lax.fori_loop(0, p, lambda r, o: put(r, _sum(point, r, p, n // p, real, imag), o), out)
-            for r, value in enumerate(_butterfly([point(j) for j in range(p)], re.dtype)):
-                out = put(r, value, out)
-            return out
-
-        return lax.fori_loop(0, rest, one, out)
-
-    return lax.fori_loop(0, done, group, (jnp.zeros_like(re), jnp.zeros_like(im)))
-
-
-def _sum(point: Any, r: Any, p: int, stride: int, real: Any, imag: Any) -> Parts:
-    """Returns frequency r of p points; sums of blocks keep the rounding errors of a long sum apart."""
-    block = 16
-
-    def of_block(b: Any, total: Parts) -> Parts:
-        def add(j: Any, total: Parts) -> Parts:
-            at = (r * j) % p * stride
-            return _plus(total, _times(point(j), real[at], imag[at]))
-
-        part = lax.fori_loop(b * block, jnp.minimum((b + 1) * block, p), add, zero)
-        return _plus(total, part)
-
-    zero: Parts = (jnp.zeros((), real.dtype), jnp.zeros((), real.dtype))
-    return lax.fori_loop(0, -(-p // block), of_block, zero)
+    return lax.map(frequency, jnp.arange(n, dtype=jnp.int32))

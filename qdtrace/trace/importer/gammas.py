@@ -7,17 +7,12 @@ needs them. Zeta is a sum up to an argument from which the Euler-Maclaurin expan
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
 
-from qdtrace.errors import UnsupportedError
-from qdtrace.trace import compat
-from qdtrace.trace.importer.registry import decomposition
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from qdtrace.trace.importer.registry import decomposition, formula
 
 BERNOULLI = (
     1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330, 854513 / 138,
@@ -26,16 +21,6 @@ BERNOULLI = (
 """Bernoulli numbers B2, B4, ..."""
 _STEPS = 2048
 """Most terms that are summed before; a zeta function at arguments below minus this is NaN."""
-
-
-def _formula(name: str) -> Callable[..., Any]:
-    found = compat.formula_of(name)
-    if found is None:
-        raise UnsupportedError(
-            f"`{name}` in a loop body needs a formula that this version of JAX does not have",
-            help="compute it outside of the loop",
-        )
-    return found
 
 
 def _wide(*operands: Any) -> tuple[Any, list[Any]]:
@@ -51,7 +36,7 @@ def _elementwise(name: str) -> None:
     @decomposition(name, of_elements=True)
     def run(*operands: Any) -> Any:
         dtype, arrays = _wide(*operands)
-        return _formula(name)(*arrays, dtype=arrays[0].dtype).astype(dtype)
+        return formula(name)(*arrays, dtype=arrays[0].dtype).astype(dtype)
 
 
 for _name in ("igamma", "igammac", "igamma_grad_a", "random_gamma_grad", "regularized_incomplete_beta"):
@@ -61,7 +46,7 @@ for _name in ("igamma", "igammac", "igamma_grad_a", "random_gamma_grad", "regula
 @decomposition("random_gamma")
 def random_gamma(key: Any, a: Any, *, log_space: bool) -> Any:
     """Draws samples; one loop of rejections an element."""
-    return _formula("random_gamma")(key, a, log_space=log_space)
+    return formula("random_gamma")(key, a, log_space=log_space)
 
 
 @decomposition("zeta", of_elements=True)

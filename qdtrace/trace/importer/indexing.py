@@ -17,7 +17,7 @@ from qdtrace.ir.program import Literal, Var
 from qdtrace.ir.types import DType
 from qdtrace.trace.importer.memory import CHAIN, UNROLL
 from qdtrace.trace.importer.registry import PROMISE, rule
-from qdtrace.trace.importer.scalars import TRUE, constant, integer
+from qdtrace.trace.importer.scalars import FALSE, TRUE, constant, integer
 from qdtrace.trace.importer.structural import view
 from qdtrace.trace.physical import is_pair
 
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
     from qdtrace.trace.importer.core import Importer
     from qdtrace.trace.importer.values import Value
+
+    Join = Callable[[Callable[[], Any], Any], Any]
+    """Function that returns the value to store, given how to load the element and the update."""
 
 
 def as_index(imp: Importer, k: Any, size: int) -> Any:
@@ -120,23 +123,44 @@ def _sliding(imp: Importer, x: np.ndarray, at: Sequence[Any], sizes: Sequence[in
 def dynamic_update_slice(imp: Importer, eqn: Any, x: Value, update: Value, *starts: Value) -> Value:
     """Returns the array with a block replaced at clamped traced starts."""
     at = [clamped(imp, imp.element(s, ()), n - m) for s, n, m in zip(starts, x.shape, update.shape, strict=True)]
-    dynamic = int(np.prod([n for n, k in zip(x.shape, at, strict=True) if type(k) is not Literal]))
-    small = isinstance(x, np.ndarray) and update.size * dynamic <= 4 * CHAIN and dynamic <= CHAIN
-    if small or (isinstance(x, np.ndarray) and dynamic == 1):
-        out, update = x.copy(), imp.scalars(update)
-        for i in np.ndindex(*update.shape):
-            where = [shifted(imp, s, imp.index(k)) for s, k in zip(at, i, strict=True)]
-            put(imp, out, where, lambda old, new=update[i]: new)
+    candidates = int(np.prod([n for n, k in zip(x.shape, at, strict=True) if type(k) is not Literal]))
+
+    def place(i: Sequence[Any]) -> tuple[list[Any], Any]:
+        return [shifted(imp, s, k) for s, k in zip(at, i, strict=True)], TRUE
+
+    return updated(imp, eqn, x, update, place, candidates, lambda old, new: new)
+
+
+def updated(
+    imp: Importer, eqn: Any, x: Value, updates: Value, place: Callable[[Sequence[Any]], tuple[list[Any], Any]],
+    candidates: int, join: Join,
+) -> Value:  # fmt: skip
+    """Returns the array with each update joined with the element at its place, where that is inside.
+
+    `candidates` positions may be the place of an update: where they are few they are written out, with selects.
+    """
+    few = candidates == 1 or (candidates <= CHAIN and candidates * updates.size <= 4 * CHAIN)
+    if few and isinstance(x, np.ndarray):
+        out, updates = x.copy(), imp.scalars(updates)
+        for i in np.ndindex(*updates.shape):
+            where, valid = place([imp.index(k) for k in i])
+            if valid is not FALSE:
+                put(imp, out, where, lambda old, new=updates[i]: join(lambda: old, new), valid)
         return out
     aval = eqn.outvars[0].aval
     target = imp.own(x, imp.dtype_of(aval), is_pair(aval))
-    source = imp.in_memory(update)
+    source = imp.in_memory(updates)
 
     def write(i: Sequence[Any]) -> None:
-        where = [shifted(imp, s, k) for s, k in zip(at, i, strict=True)]
-        imp.store_at(target.var, imp.element(source, i), where)
+        where, valid = place(i)
 
-    each(imp, update.shape, write)
+        def store() -> None:
+            new = imp.element(source, i)
+            imp.store_at(target.var, join(lambda: imp.load_at(target.var, where, target.pair), new), where)
+
+        imp.if_(valid, store)
+
+    each(imp, updates.shape, write)
     return target
 
 

@@ -21,7 +21,6 @@ from qdtrace.trace.importer.values import (
     ArrayRef,
     Element,
     Formula,
-    Generated,
     MemoryArray,
     PrivateArray,
     RefValue,
@@ -32,6 +31,7 @@ from qdtrace.trace.importer.values import (
     is_static,
     rank0,
 )
+from qdtrace.trace.physical import PLAIN, part_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -106,6 +106,20 @@ class MemoryOps(ScalarOps):
             self.emit("if", condition, blocks=(then.close(), other.close()))
 
     # ------------------------------------------------------------------ memory
+    def dtype_of(self, aval: Any) -> DType:
+        """Returns the graph dtype of an array; of the parts of a pair."""
+        dtype = aval.dtype
+        known = PLAIN.get(dtype)
+        if known is not None:
+            return known
+        found = part_dtype(dtype, self.here)
+        if found is None:
+            raise UnsupportedError(
+                f"needs one of {', '.join(d.value for d in DType)}, got {dtype}", loc=self.here(),
+                help="convert it with .astype outside of the loop",
+            )  # fmt: skip
+        return found
+
     def private(self, shape: Sequence[int], dtype: DType, pair: bool = False, hint: str = "a") -> PrivateArray:
         """Returns new private memory, undefined until stored."""
         self.charge(shape, dtype, pair)
@@ -143,7 +157,7 @@ class MemoryOps(ScalarOps):
                 return self.load_at(value.var, index, value.pair)
             case View():
                 return self.element(value.base, value.index(index))
-            case Generated() | Formula():
+            case Formula():
                 return value.at(index)
             case _:
                 raise self.unreadable(value)
@@ -226,7 +240,7 @@ class MemoryOps(ScalarOps):
         return value
 
     def note_formula(
-        self, value: np.ndarray, operands: Sequence[Value], again: Callable[[], Generated], length: int
+        self, value: np.ndarray, operands: Sequence[Value], again: Callable[[], Formula], length: int
     ) -> None:
         """Remembers how an element of scalars can be had from those of the operands, in so many equations."""
         length += sum(self._again[id(v)][3] for v in operands if id(v) in self._again)

@@ -1,4 +1,4 @@
-"""PRNG: keys are pairs of u32; threefry is written out, the rest is the public threefry implementation of JAX."""
+"""PRNG: keys are pairs of u32, and what is made of them is computed by JAX's implementation of threefry."""
 
 from __future__ import annotations
 
@@ -9,24 +9,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qdtrace.ir.types import DType
 from qdtrace.trace import compat
 from qdtrace.trace.compat import threefry_prng_impl as threefry
 from qdtrace.trace.importer.elements import per_element
 from qdtrace.trace.importer.linalg import batched
-from qdtrace.trace.importer.registry import RESULT_TYPE, decomposition, rule
-from qdtrace.trace.importer.scalars import constant
+from qdtrace.trace.importer.registry import RESULT_TYPE, decomposition, formula, rule, scalar_struct, traced_rule
 from qdtrace.trace.importer.structural import view
-from qdtrace.trace.importer.values import PrivateArray, Value, array_of, join_pairs, split_pairs
+from qdtrace.trace.importer.values import PrivateArray, Value, array_of, join_pairs, rank0, split_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from qdtrace.trace.importer.core import Importer
-
-_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-_PARITY = np.uint32(0x1BD11BDA)
-
 
 @decomposition("random_bits")
 def random_bits(key: Any, *, bit_width: int, shape: Sequence[int]) -> Any:
@@ -85,28 +79,14 @@ def iota_2x32_shape(*, shape: Sequence[int]) -> Any:
 
 
 @rule("threefry2x32")
-def threefry2x32(imp: Importer, eqn: Any, k0: Value, k1: Value, x0: Value, x1: Value) -> list[Value]:
-    """Computes the Threefry block function with 20 rounds (Salmon et al., 2011)."""
-    shape = eqn.outvars[0].aval.shape
-    block = lambda *words: _threefry(imp, *words)  # noqa: E731
-    both = per_element(imp, block, shape, DType.u32, (k0, k1, x0, x1), pair=True)
+def threefry2x32(imp: Importer, eqn: Any, *words: Value) -> list[Value]:
+    """Computes the Threefry block function with 20 rounds (Salmon et al., 2011), as JAX writes it out."""
+    aval = eqn.outvars[0].aval
+    rounds = traced_rule(formula("threefry2x32"), scalar_struct(np.dtype(np.uint32), 4), {"use_rolled_loops": False})
+    block = lambda *elements: tuple(x.item() for x in imp.call(rounds, [rank0(e) for e in elements]))  # noqa: E731
+    both = per_element(imp, block, aval, *words, pair=True)
     if isinstance(both, np.ndarray):
-        return [array_of((pair[k] for pair in both.ravel().tolist()), shape) for k in (0, 1)]
+        return [array_of((pair[k] for pair in both.ravel().tolist()), aval.shape) for k in (0, 1)]
     assert isinstance(both, PrivateArray)
     raw = PrivateArray(both.var, holders=both.holders)
-    return [view(imp, raw, shape, lambda i, k=k: [*i, imp.index(k)]) for k in (0, 1)]
-
-
-def _threefry(imp: Importer, k0: Any, k1: Any, x0: Any, x1: Any) -> tuple[Any, Any]:
-    op = imp.op
-    word = lambda value: constant(np.uint32(value))  # noqa: E731
-    keys = (k0, k1, op("xor", op("xor", k0, k1), constant(_PARITY)))
-    x0, x1 = op("add", x0, keys[0]), op("add", x1, keys[1])
-    for group in range(5):
-        for turn in _ROTATIONS[group % 2]:
-            x0 = op("add", x0, x1)
-            rotated = op("or", op("shift_left", x1, word(turn)), op("shift_right_logical", x1, word(32 - turn)))
-            x1 = op("xor", rotated, x0)
-        x0 = op("add", x0, keys[(group + 1) % 3])
-        x1 = op("add", op("add", x1, keys[(group + 2) % 3]), word(group + 1))
-    return x0, x1
+    return [view(imp, raw, aval.shape, lambda i, k=k: [*i, imp.index(k)]) for k in (0, 1)]

@@ -36,11 +36,9 @@ _CUMULATIVE = {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "mi
 
 def combiner(imp: Importer, name: str, aval: Any) -> Combine:
     """Returns the function that joins two elements."""
-    if is_pair(aval):
-        return lambda a, b: complexes.binary(imp, name, a, b)
     if aval.dtype == np.bool_:
         name = ON_BOOL.get(name, name)
-    return lambda a, b: imp.op(name, a, b)
+    return lambda a, b: complexes.element(imp, name, a, b)
 
 
 def neutral(name: str, dtype: DType) -> Any:

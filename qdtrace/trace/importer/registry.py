@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import jax
 
 from qdtrace.errors import TraceTypeError, UnsupportedError
+from qdtrace.trace import compat
 from qdtrace.trace.compat import Primitive
 from qdtrace.trace.dtypes import mode_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
 
@@ -107,42 +108,29 @@ COMMON = (
     "reductions", "scattering", "sorting", "special", "structural", "tells", "transposed_rules",
 )  # fmt: skip
 """Modules whose rules are loaded with the first importer."""
-RARE: dict[str, str] = {
-    primitive: module
-    for module, primitives in {
-        "convolution": ("conv_general_dilated",),
-        "linalg": (
-            "lu", "lu_pivots_to_permutation", "cholesky", "triangular_solve", "tridiagonal_solve", "cholesky_update",
-            "symmetric_product",
-        ),
-        "householder": ("qr", "geqrf", "geqp3", "householder_product", "ormqr", "hessenberg", "tridiagonal"),
-        "jacobi": ("eigh", "svd"),
-        "eigen": ("eig", "schur"),
-        "fourier": ("fft",),
-        "gammas": (
-            "igamma", "igammac", "igamma_grad_a", "random_gamma", "random_gamma_grad", "regularized_incomplete_beta",
-            "polygamma", "zeta",
-        ),
-        "windows": (
-            "reduce", "reduce_window", "reduce_window_sum", "reduce_window_max", "reduce_window_min",
-            "select_and_scatter_add", "select_and_gather_add",
-        ),
-    }.items()
-    for primitive in primitives
-}  # fmt: skip
-"""Primitives whose decompositions are in modules that are loaded when a program has one of them."""
+RARE = "convolution", "linalg", "householder", "jacobi", "eigen", "fourier", "gammas", "windows"
+"""Modules whose decompositions are loaded when a program has a primitive that those in `COMMON` have no rule for."""
 _traced: dict[Any, Any] = {}
 
 
 def _register(
     table: dict[str, Rule],
-    names: Sequence[str],
-    ignores: Mapping[str, str] | None,
-    assumes: Mapping[str, Any] | None,
-    takes_all: str,
-    zeros_vanish: bool = False,
+    /,
+    *names: str,
+    ignores: Mapping[str, str] | None = None,
+    assumes: Mapping[str, Any] | None = None,
+    takes_all: str = "",
+    zeros_vanish: bool = True,
     of_elements: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Registers a function for primitives of these names.
+
+    `ignores` gives parameters that cannot change a value, each with the reason; `assumes` parameters with the one value
+    that is imported. `takes_all` is for a rule with `**parameters`: why it is right for any. Of a decomposition,
+    `zeros_vanish=False` is where constant zeros in a contraction are the user's, and not of what a step leaves alone;
+    `of_elements` is for a function of elements, which is traced for one.
+    """
+
     def register(fn: Callable[..., Any]) -> Callable[..., Any]:
         parameters = inspect.signature(fn).parameters.values()
         keywords = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
@@ -160,18 +148,10 @@ def _register(
     return register
 
 
-def rule(
-    *names: str,
-    ignores: Mapping[str, str] | None = None,
-    assumes: Mapping[str, Any] | None = None,
-    takes_all: str = "",
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Registers an import rule for primitives of these names.
-
-    `ignores` gives parameters that cannot change a value, each with the reason; `assumes` parameters with the one value
-    that is imported. `takes_all` is for a rule with `**parameters`: why it is right for any.
-    """
-    return _register(RULES, names, ignores, assumes, takes_all)
+rule = functools.partial(_register, RULES)
+"""Registers an import rule: `fn(importer, equation, *values, **parameters)`."""
+decomposition = functools.partial(_register, DECOMPOSITIONS)
+"""Registers a jnp function that computes primitives: `fn(*operands, **parameters)`."""
 
 
 def item_rule(*kinds: str | Primitive) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -182,22 +162,6 @@ def item_rule(*kinds: str | Primitive) -> Callable[[Callable[..., Any]], Callabl
         return fn
 
     return register
-
-
-def decomposition(
-    *names: str,
-    ignores: Mapping[str, str] | None = None,
-    assumes: Mapping[str, Any] | None = None,
-    takes_all: str = "",
-    zeros_vanish: bool = True,
-    of_elements: bool = False,
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Registers a jnp function that computes primitives of these names; parameters as for `rule`.
-
-    `zeros_vanish=False` where constant zeros in a contraction are the user's, and not of what a step leaves alone;
-    `of_elements` for a function of elements, which is traced for one.
-    """
-    return _register(DECOMPOSITIONS, names, ignores, assumes, takes_all, zeros_vanish, of_elements)
 
 
 def def_import_rule(primitive: Primitive | str, fn: F) -> F:
@@ -233,22 +197,30 @@ def def_import_rule(primitive: Primitive | str, fn: F) -> F:
 
 def decomposition_of(name: str) -> Rule | None:
     """Returns the built-in jnp function that computes a primitive; None without one."""
-    if name in RARE and name not in DECOMPOSITIONS:
-        _load((RARE[name],))
+    if name not in DECOMPOSITIONS:
+        load_rules(rare=True)
     return DECOMPOSITIONS.get(name)
 
 
 @functools.cache
 def load_rules(*, rare: bool = False) -> None:
     """Registers the rules of the modules in `COMMON`; with `rare` those of `RARE`, too."""
-    _load(COMMON)
-    if rare:
-        _load(RARE.values())
-
-
-def _load(modules: Iterable[str]) -> None:
-    for module in modules:
+    for module in COMMON + RARE if rare else COMMON:
         importlib.import_module(f"{__package__}.{module}")
+
+
+def formula(name: str) -> Callable[..., Any]:
+    """Returns the function of arrays that JAX itself computes a primitive by.
+
+    Raises UnsupportedError where this version has none.
+    """
+    found = compat.formula_of(name)
+    if found is None:
+        raise UnsupportedError(
+            f"`{name}` in a loop body needs a formula that this version of JAX does not have",
+            help="compute it outside of the loop",
+        )
+    return found
 
 
 def traced_rule(fn: Callable[..., Any], avals: Sequence[Any], params: dict[str, Any]) -> Any:

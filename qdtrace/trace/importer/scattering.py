@@ -7,22 +7,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qdtrace.ir.program import Literal
-from qdtrace.trace.importer.indexing import Blocks, each, is_mode, put
+from qdtrace.trace.importer.indexing import Blocks, is_mode, updated
 from qdtrace.trace.importer.memory import CHAIN
 from qdtrace.trace.importer.reductions import combiner
 from qdtrace.trace.importer.registry import PROMISE, rule
-from qdtrace.trace.importer.scalars import TRUE
 from qdtrace.trace.importer.values import rank0
-from qdtrace.trace.physical import is_pair
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from qdtrace.trace.importer.core import Importer
-    from qdtrace.trace.importer.values import PrivateArray, Value
-
-    Join = Callable[[Callable[[], Any], Any], Any]
-    """Function that returns the value to store, given how to load the element and the update."""
+    from qdtrace.trace.importer.indexing import Join
+    from qdtrace.trace.importer.values import Value
 
 
 _PROMISES = {"unique_indices": PROMISE, "indices_are_sorted": PROMISE}
@@ -59,43 +55,25 @@ def scatter(
     imp: Importer, eqn: Any, x: Value, indices: Value, updates: Value, dims: Any, mode: Any, join: Join
 ) -> Value:
     """Joins updates with elements at traced positions; out-of-bounds ones are dropped or clamped."""
-    aval = eqn.outvars[0].aval
     clips = is_mode(imp, eqn, mode, "CLIP", ("FILL_OR_DROP", "PROMISE_IN_BOUNDS"))
     blocks = Blocks.of(
         x.shape, updates.ndim, lambda _, k: updates.shape[k], dims.inserted_window_dims, dims.update_window_dims,
         dims.scatter_dims_to_operand_dims, (dims.operand_batching_dims, dims.scatter_indices_batching_dims),
     )  # fmt: skip
 
+    small = isinstance(x, np.ndarray) and isinstance(updates, np.ndarray) and isinstance(indices, np.ndarray)
+    candidates = _candidates(dims, x, indices) if small else CHAIN + 1
+    if not small:
+        indices = imp.in_memory(indices)
+
     def place(i: Sequence[Any]) -> tuple[list[Any], Any]:
         return blocks.place(imp, indices, i, clips=clips, checks=not clips)
 
-    small = isinstance(x, np.ndarray) and isinstance(updates, np.ndarray) and isinstance(indices, np.ndarray)
-    if small and _by_selects(dims, x, indices, updates):
-        out = x.copy()
-        for i in np.ndindex(*updates.shape):
-            where, valid = place([imp.index(k) for k in i])
-            if valid is TRUE or not (type(valid) is Literal and not valid.value):
-                put(imp, out, where, lambda old, new=updates[i]: join(lambda: old, new), valid)
-        return out
-    target: PrivateArray = imp.own(x, imp.dtype_of(aval), is_pair(aval))
-    indices, source = imp.in_memory(indices), imp.in_memory(updates)
-
-    def write(i: Sequence[Any]) -> None:
-        where, valid = place(i)
-
-        def store() -> None:
-            new = imp.element(source, i)
-            imp.store_at(target.var, join(lambda: imp.load_at(target.var, where, target.pair), new), where)
-
-        imp.if_(valid, store)
-
-    each(imp, updates.shape, write)
-    return target
+    return updated(imp, eqn, x, updates, place, candidates, join)
 
 
-def _by_selects(dims: Any, x: np.ndarray, indices: np.ndarray, updates: np.ndarray) -> bool:
-    """Returns whether writing out the possible positions is cheap: constant positions, or few candidates."""
+def _candidates(dims: Any, x: np.ndarray, indices: np.ndarray) -> int:
+    """Returns how many positions may be that of an update."""
     if all(type(k) is Literal for k in indices.ravel().tolist()):
-        return True
-    candidates = int(np.prod([x.shape[d] for d in dims.scatter_dims_to_operand_dims]))
-    return candidates <= CHAIN and candidates * updates.size <= 4 * CHAIN
+        return 1
+    return int(np.prod([x.shape[d] for d in dims.scatter_dims_to_operand_dims]))

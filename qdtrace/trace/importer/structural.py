@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from qdtrace.trace.importer.memory import UNROLL
 from qdtrace.trace.importer.registry import PLACED, RESULT_TYPE, rule
 from qdtrace.trace.importer.scalars import constant
-from qdtrace.trace.importer.values import Generated, MemoryArray, Value, View, array_of, rank0
+from qdtrace.trace.importer.values import Formula, MemoryArray, Value, View, array_of, rank0
 from qdtrace.trace.physical import is_pair
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def broadcast_in_dim(imp: Importer, eqn: Any, x: Value, *, broadcast_dimensions:
     if x.size == 1:
         element = imp.element(x, [imp.index(0)] * x.ndim)
         pair = type(element) is tuple
-        return Generated(shape, imp.dtype_of(eqn.outvars[0].aval), lambda i: element, pair)
+        return Formula(shape, imp.dtype_of(eqn.outvars[0].aval), lambda i: element, pair)
     base = imp.spill(x) if isinstance(x, np.ndarray) else x
     zero = imp.index(0)
     return view(imp, base, shape, lambda i: [zero if base.shape[k] == 1 else i[d] for k, d in enumerate(dims)])
@@ -159,10 +160,14 @@ def slice_(
     start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None,
 ) -> Value:  # fmt: skip
     """Returns a constant slice."""
-    step = strides or (1,) * len(start_indices)
+    return sliced(imp, x, list(map(range, start_indices, limit_indices, strides or (1,) * len(start_indices))))
+
+
+def sliced(imp: Importer, x: Value, places: Sequence[range]) -> Value:
+    """Returns the elements at these places along each axis."""
     if isinstance(x, np.ndarray):
-        return x[..., *map(slice, start_indices, limit_indices, step)]  # `...` gives an array, with no axes too
-    return _strided(imp, x, eqn.outvars[0].aval.shape, start_indices, step)
+        return x[..., *(slice(r.start, r.stop, r.step) for r in places)]  # `...` gives an array, with no axes too
+    return _strided(imp, x, list(map(len, places)), [r.start for r in places], [r.step for r in places])
 
 
 def _strided(imp: Importer, x: Value, shape: Sequence[int], start: Sequence[int], step: Sequence[int]) -> Value:
@@ -213,16 +218,8 @@ def concatenate(imp: Importer, eqn: Any, *pieces: Value, dimension: int) -> Valu
 @rule("stack")
 def stack(imp: Importer, eqn: Any, *pieces: Value, axis: int) -> Value:
     """Returns pieces along a new axis."""
-    if not _large(imp, eqn, pieces):
-        small = [imp.scalars(p, "stack") for p in pieces]
-        return np.concatenate([np.expand_dims(p, axis) for p in small], axis)
-    placed = []
-    for k, piece in enumerate(pieces):
-        shape = (*piece.shape[:axis], 1, *piece.shape[axis:])
-        placed.append(
-            (reshaped(imp, piece, shape), [k if d == axis else 0 for d in range(len(shape))], [1] * len(shape))
-        )
-    return assemble(imp, eqn, placed)
+    shape = (*pieces[0].shape[:axis], 1, *pieces[0].shape[axis:])
+    return concatenate(imp, eqn, *(reshaped(imp, p, shape) for p in pieces), dimension=axis)
 
 
 @rule("unstack")
@@ -234,14 +231,9 @@ def unstack(imp: Importer, eqn: Any, x: Value, *, axis: int) -> list[Value]:
 @rule("split")
 def split(imp: Importer, eqn: Any, x: Value, *, sizes: Sequence[int], axis: int) -> list[Value]:
     """Returns consecutive pieces along an axis."""
-    starts = np.concatenate([[0], np.cumsum(sizes)])
-    if isinstance(x, np.ndarray):
-        return [x[(slice(None),) * axis + (slice(a, a + n),)] for a, n in zip(starts, sizes, strict=False)]
-    out = []
-    for a, n in zip(starts, sizes, strict=False):
-        shape = [n if d == axis else e for d, e in enumerate(x.shape)]
-        out.append(_strided(imp, x, shape, [int(a) if d == axis else 0 for d in range(x.ndim)], [1] * x.ndim))
-    return out
+    whole, ends = list(map(range, x.shape)), list(accumulate(sizes))
+    pieces = [range(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+    return [sliced(imp, x, [*whole[:axis], piece, *whole[axis + 1 :]]) for piece in pieces]
 
 
 @rule("pad")
@@ -254,15 +246,10 @@ def pad(imp: Importer, eqn: Any, x: Value, fill: Value, *, padding_config: Seque
     kept = []
     for n, extent, (low, _, interior) in zip(x.shape, aval.shape, config, strict=True):
         inside = [k for k in range(n) if 0 <= low + k * (interior + 1) < extent]
-        kept.append((inside[0], inside[-1] + 1) if inside else (0, 0))
-    start = [a for a, _ in kept]
-    offset = [low + a * (inner + 1) for (low, _, inner), a in zip(config, start, strict=True)]
+        kept.append(range(inside[0], inside[-1] + 1) if inside else range(0))
+    offset = [low + places.start * (inner + 1) for (low, _, inner), places in zip(config, kept, strict=True)]
     stride = [inner + 1 for _, _, inner in config]
-    shape = [b - a for a, b in kept]
-    if isinstance(x, np.ndarray):
-        core: Value = x[..., *(slice(a, b) for a, b in kept)]
-    else:
-        core = _strided(imp, x, shape, start, [1] * x.ndim)
+    core = sliced(imp, x, kept)
     if _large(imp, eqn, [x]):
         return assemble(imp, eqn, [(core, offset, stride)], fill_element)
     core = imp.scalars(core, "pad")
@@ -275,7 +262,7 @@ def pad(imp: Importer, eqn: Any, x: Value, fill: Value, *, padding_config: Seque
 def filled(imp: Importer, aval: Any, element: Any) -> Value:
     """Returns an array with one element everywhere."""
     if aval.size > imp.scalar_budget:
-        return Generated(aval.shape, imp.dtype_of(aval), lambda i: element, type(element) is tuple)
+        return Formula(aval.shape, imp.dtype_of(aval), lambda i: element, type(element) is tuple)
     return np.broadcast_to(rank0(element), aval.shape)
 
 
@@ -296,7 +283,7 @@ def iota(imp: Importer, eqn: Any, *, dimension: int) -> Value:
     pair, zero = is_pair(aval), constant(np.zeros((), dtype.numpy)[()])
     as_element = lambda k: (k, zero) if pair else k  # noqa: E731
     if int(np.prod(shape)) > imp.scalar_budget:
-        return Generated(shape, dtype, lambda i: as_element(imp.convert(i[axis], dtype)), pair)
+        return Formula(shape, dtype, lambda i: as_element(imp.convert(i[axis], dtype)), pair)
     line = np.arange(shape[axis]).astype(dtype.numpy)
     elements = (as_element(constant(k)) for k in line)
     column = array_of(elements, line.shape).reshape([-1 if d == axis else 1 for d in range(len(shape))])

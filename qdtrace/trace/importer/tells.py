@@ -12,7 +12,7 @@ from qdtrace.ir.tells import Site, place_of
 from qdtrace.trace import compat
 from qdtrace.trace.dtypes import mode_for
 from qdtrace.trace.importer.registry import rule
-from qdtrace.trace.importer.values import elements_of
+from qdtrace.trace.importer.values import atoms_of
 from qdtrace.trace.physical import is_pair
 
 if TYPE_CHECKING:
@@ -38,8 +38,7 @@ def tell(imp: Importer, eqn: Any, *operands: Value, **_: Any) -> list[Value]:
     imp.locate()
     scalars: list[Atom] = []
     for operand in operands:
-        for element in elements_of(imp.scalars(operand, f"`jax.{eqn.primitive.name.replace('_', '.')}`", MOST)):
-            scalars += element if type(element) is tuple else (element,)
+        scalars += atoms_of(imp.scalars(operand, f"`jax.{eqn.primitive.name.replace('_', '.')}`", MOST))
     imp.emit("tell", *scalars, site=place_of(_key(eqn), lambda: _site(imp, eqn)), number=0)
     return []
 

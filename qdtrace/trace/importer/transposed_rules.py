@@ -8,6 +8,7 @@ transpose, and forward mode is refused.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -20,7 +21,7 @@ from qdtrace.ir.program import literal
 from qdtrace.trace import compat
 from qdtrace.trace.dtypes import mode_for
 from qdtrace.trace.importer.registry import DERIVATIVES, rule
-from qdtrace.trace.importer.values import array_of, split_pairs
+from qdtrace.trace.importer.values import array_from, atoms_of
 from qdtrace.trace.physical import is_pair
 
 if TYPE_CHECKING:
@@ -133,50 +134,30 @@ def _imported(
     builder = Builder()
     builder.loc = loc
     importer = another(builder)
-    values = [_fresh(importer, a) for a in avals]
-    with builder.block([v for array in values for v in _flat(array)]) as block:
+    values = [array_from(map(scalar_var, itertools.repeat(importer.dtype_of(a))), a) for a in avals]
+    params: list[Any] = [v for array in values for v in atoms_of(array)]
+    with builder.block(params) as block:
         outs = importer.jaxpr(closed, values)
         return block.close([a for out in outs for a in importer.scalars(out, name).reshape(-1)])
 
 
-def _fresh(importer: Importer, aval: Any) -> Any:
-    dtype = importer.dtype_of(aval)
-    out = np.empty(aval.shape, object)
-    for at in np.ndindex(*aval.shape):
-        out[at] = (scalar_var(dtype), scalar_var(dtype)) if is_pair(aval) else scalar_var(dtype)
-    return out
-
-
-def _flat(value: Value) -> list[Any]:
-    """Returns the scalars of an array, two for each random key; None for an array that is not in scalars."""
-    if type(value) is not np.ndarray:
-        return [None]
-    return [part for element in value.reshape(-1) for part in (element if type(element) is tuple else (element,))]
-
-
-def _atoms(imp: Importer, operands: Sequence[Value], eqn: Any, name: str, most: int | None = None) -> list[Atom]:
+def _atoms(imp: Importer, operands: Sequence[Value], name: str, most: int | None = None) -> list[Atom]:
     """Returns scalars of all operands. Raises UnsupportedError where one has more than usual, or `most`, elements."""
     arrays = [imp.scalars(v, name, most) for v in operands]
-    pairs = zip(arrays, eqn.invars, strict=True)
-    return [a for x, v in pairs for a in (split_pairs(x) if is_pair(v.aval) else x).reshape(-1).tolist()]
+    return [a for x in arrays for a in atoms_of(x)]
 
 
 def _tied(imp: Importer, values: Sequence[Value], outs: Sequence[Any], atoms: Any, found: Any) -> list[Value]:
     """Returns the values, which are transposed by a rule."""
     made: list[Value] = []
-    position = 0
+    numbers = itertools.count()
     for value, aval in zip(values, outs, strict=True):
         if not _is_inexact(aval):
             made.append(value)
             continue
         assert isinstance(value, np.ndarray)
-        elements: list[Any] = []
-        for element in value.reshape(-1):
-            parts = element if type(element) is tuple else (element,)
-            tied = [imp("custom", p, *atoms, rule=found, result=position + j) for j, p in enumerate(parts)]
-            elements.append(tuple(tied) if type(element) is tuple else tied[0])
-            position += len(parts)
-        made.append(array_of(elements, aval.shape))
+        tied = (imp("custom", a, *atoms, rule=found, result=next(numbers)) for a in atoms_of(value))
+        made.append(array_from(tied, aval))
     return made
 
 
@@ -192,7 +173,7 @@ def with_transpose(
     if not any(map(_is_inexact, outs)):
         return imp.call(closed, given)
     try:
-        atoms = _atoms(imp, operands, eqn, name)  # before it runs, as it may change an operand in place
+        atoms = _atoms(imp, operands, name)  # before it runs, as it may change an operand in place
     except UnsupportedError:
         return imp.call(closed, given)[: len(eqn.outvars)]
     results = imp.call(closed, given)[: len(eqn.outvars)]
@@ -235,7 +216,7 @@ def custom_lin(imp: Importer, eqn: Any, *operands: Value, **params: Any) -> list
             loc=imp.here(),
             help="call it on arrays of at most 256 elements, or element by element",
         )
-    atoms = _atoms(imp, operands, eqn, name, MOST)
+    atoms = _atoms(imp, operands, name, MOST)
     # a backward function may ask which value a constant has
     known = {k: _constant(v) for k, v in enumerate(eqn.invars) if isinstance(v, compat.Literal)}
 
@@ -244,10 +225,7 @@ def custom_lin(imp: Importer, eqn: Any, *operands: Value, **params: Any) -> list
         dense = [next(left) if _is_inexact(a) else np.zeros(a.shape, jax.dtypes.float0) for a in outs]
         return compat.transposed(params, [known.get(k, x) for k, x in enumerate(operands[:count])], dense)
 
-    values: list[Value] = []
-    for aval in outs:
-        zero: Any = literal(0, imp.dtype_of(aval) if _is_inexact(aval) else imp.index_dtype)
-        element = (zero, zero) if is_pair(aval) else zero
-        values.append(array_of([element] * int(np.prod(aval.shape)), aval.shape))
+    dtypes = [imp.dtype_of(a) if _is_inexact(a) else imp.index_dtype for a in outs]
+    values = [array_from(itertools.repeat(literal(0, d)), a) for d, a in zip(dtypes, outs, strict=True)]
     found = TransposedRule(name, avals, outs, backward, imp, tangents=len(avals) - count)
     return _tied(imp, values, outs, atoms, found)

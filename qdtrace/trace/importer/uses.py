@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from qdtrace.trace import compat
 from qdtrace.trace.importer.values import Value, Waiting, hold
-from qdtrace.trace.regions import Region
+from qdtrace.trace.tree import Region, equations_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -104,7 +104,7 @@ def _uses(items: Sequence[Any], results: Iterable[Any], dead: frozenset[int]) ->
         if item is None:
             continue
         inside = isinstance(item, Region)
-        for eqn in (*((item.eqn,) if item.eqn else ()), *item.walk()) if inside else (item,):
+        for eqn in equations_in((item,)) if inside else (item,):
             for var in eqn.invars:
                 if not isinstance(var, compat.Literal):
                     last[var] = position

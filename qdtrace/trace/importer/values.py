@@ -7,14 +7,16 @@ numbers are pairs: an element is a tuple of two atoms.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from qdtrace.ir.program import Atom, Literal, Var, ref_type
+from qdtrace.trace.physical import is_pair
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from qdtrace.ir.types import DType
 
@@ -126,28 +128,18 @@ class View(Waiting):
 
 @dataclass(eq=False)
 class Formula(Waiting):
-    """Elements computed from those of other arrays, each time that they are read."""
-
-    shape: tuple[int, ...]
-    dtype: DType
-    at: Callable[[Sequence[Atom]], Element]
-    pair: bool
-    operands: Sequence[Value]
-
-    @property
-    def bases(self) -> Sequence[Value]:
-        """The arrays that it is computed from."""
-        return self.operands
-
-
-@dataclass(eq=False)
-class Generated(MemoryArray):
-    """Elements computed from the index alone: iota, or a scalar spread over a shape."""
+    """Elements computed from the index and from other arrays, each time that they are read."""
 
     shape: tuple[int, ...]
     dtype: DType
     at: Callable[[Sequence[Atom]], Element]
     pair: bool = False
+    operands: Sequence[Value] = ()
+
+    @property
+    def bases(self) -> Sequence[Value]:
+        """The arrays that it is computed from."""
+        return self.operands
 
 
 Value = Any
@@ -196,6 +188,17 @@ def array_of(elements: Iterable[Element], shape: Sequence[int]) -> np.ndarray:
 def elements_of(array: np.ndarray) -> list[Element]:
     """Elements in row-major order."""
     return array.ravel().tolist()
+
+
+def atoms_of(array: np.ndarray) -> list[Atom]:
+    """Returns all atoms of a small array, those of pairs one after the other."""
+    return [atom for e in elements_of(array) for atom in (e if type(e) is tuple else (e,))]
+
+
+def array_from(atoms: Iterator[Atom], aval: Any) -> np.ndarray:
+    """Returns the small array of this type whose atoms come next."""
+    elements = zip(atoms, atoms, strict=False) if is_pair(aval) else atoms
+    return array_of(islice(elements, int(np.prod(aval.shape, dtype=np.int64))), aval.shape)
 
 
 def is_static(element: Element) -> bool:

@@ -73,33 +73,49 @@ def _identity(name: str, dtype: Any) -> Any:
     return np.asarray(identity(name, DType.of(real)).value, dtype)[()]
 
 
+def _windowed(
+    values: Sequence[Any], starts: Sequence[Any], combine: Callable[..., Sequence[Any]], shape: Sequence[int],
+    strides: Sequence[int], padding: Pads, base_dilation: Sequence[int], dilation: Sequence[int], *,
+    masked: bool = False, skips_start: bool = False,
+) -> Sequence[Any]:  # fmt: skip
+    """Reduces the windows of arrays together, `combine(*totals, *parts)`, from the starts on.
+
+    Padding is of the starts; `masked` leaves its places out, `skips_start` takes the first place as it is.
+    """
+    padded = [padded_by(x, start, padding, base_dilation) for x, start in zip(values, starts, strict=True)]
+    inside = padded_by(jnp.ones(values[0].shape, bool), False, padding, base_dilation) if masked else None
+    counts = counts_of(padded[0].shape, shape, strides, dilation)
+
+    def add(place: Any, number: Any, totals: Any) -> Any:
+        start = [k * d for k, d in zip(place, dilation, strict=True)]
+        parts = [slice_at(p, start, strides, counts) for p in padded]
+        if skips_start and isinstance(number, int) and number == 0:
+            return parts
+        results = combine(*totals, *parts)
+        if inside is None:
+            return tuple(results)
+        valid = slice_at(inside, start, strides, counts)
+        return tuple(jnp.where(valid, r, t) for r, t in zip(results, totals, strict=True))
+
+    return over_places(shape, add, tuple(jnp.full(counts, s, x.dtype) for x, s in zip(values, starts, strict=True)))
+
+
 def _monoid(name: str, combine: Callable[[Any, Any], Any]) -> None:
     @decomposition(f"reduce_window_{name}")
     def run(
         x: Any, *, window_dimensions: Sequence[int], window_strides: Sequence[int], padding: Pads,
         base_dilation: Sequence[int], window_dilation: Sequence[int],
     ) -> Any:  # fmt: skip
-        identity = _identity(name, x.dtype)
-        ones = [1] * x.ndim
+        start = _identity(name, x.dtype)
+        window = (window_dimensions, window_strides, padding, base_dilation, window_dilation)
+        usual = (1, 1, (0, 0), 1, 1)
         for axis in range(x.ndim):
-            window, strides, dilation = list(ones), list(ones), list(ones)
-            window[axis], strides[axis] = window_dimensions[axis], window_strides[axis]
-            dilation[axis] = window_dilation[axis]
-            pads = [(0, 0)] * x.ndim
-            pads[axis] = padding[axis]
-            base = list(ones)
-            base[axis] = base_dilation[axis]
-            if (window, strides, pads[axis], base) == (ones, ones, (0, 0), ones):
+            if [given[axis] for given in window[:4]] == list(usual[:4]):
                 continue
-            p = padded_by(x, identity, pads, base)
-            counts = counts_of(p.shape, window, strides, dilation)
-
-            def add(place: Any, number: Any, total: Any, p=p, strides=strides, dilation=dilation, counts=counts) -> Any:  # type: ignore[no-untyped-def]
-                start = [k * d for k, d in zip(place, dilation, strict=True)]
-                part = slice_at(p, start, strides, counts)
-                return part if isinstance(number, int) and number == 0 else combine(total, part)
-
-            x = over_places(window, add, jnp.full(counts, identity, x.dtype))
+            along: list[Any] = [[u] * x.ndim for u in usual]
+            for one, given in zip(along, window, strict=True):
+                one[axis] = given[axis]
+            (x,) = _windowed([x], [start], lambda a, b: [combine(a, b)], *along, skips_start=True)
         return x
 
 
@@ -115,22 +131,11 @@ def reduce_window(
 ) -> Any:  # fmt: skip
     """Reduces windows by a user's function of scalars; places outside of the array are left out."""
     half = len(values) // 2
-    combine = _per_element(compat.function_of(jaxpr))
-    padded = [padded_by(x, 0, padding, base_dilation) for x in values[:half]]
-    whole = not any(low or high for low, high in padding) and max(base_dilation, default=1) == 1
-    inside = padded_by(jnp.ones(values[0].shape, bool), False, padding, base_dilation)
-    counts = counts_of(padded[0].shape, window_dimensions, window_strides, window_dilation)
-
-    def add(place: Any, number: Any, totals: Any) -> Any:
-        start = [k * d for k, d in zip(place, window_dilation, strict=True)]
-        results = combine(*totals, *(slice_at(p, start, window_strides, counts) for p in padded))
-        if whole:
-            return tuple(results)
-        valid = slice_at(inside, start, window_strides, counts)
-        return tuple(jnp.where(valid, r, t) for r, t in zip(results, totals, strict=True))
-
-    totals = tuple(jnp.full(counts, start, x.dtype) for x, start in zip(values[:half], values[half:], strict=True))
-    return over_places(window_dimensions, add, totals)
+    masked = any(low or high for low, high in padding) or max(base_dilation, default=1) != 1
+    return _windowed(
+        values[:half], values[half:], _per_element(compat.function_of(jaxpr)), window_dimensions, window_strides,
+        padding, base_dilation, window_dilation, masked=masked,
+    )  # fmt: skip
 
 
 @decomposition("reduce", ignores={"computation": "`jaxpr` is the same function"})
@@ -199,16 +204,10 @@ def select_and_gather_add(
 ) -> Any:  # fmt: skip
     """Returns the tangent of the place that each window selects."""
     worst = _identity("max" if select_prim.name == "ge" else "min", operand.dtype)
-    values = padded_by(operand, worst, padding, base_dilation)
-    changes = padded_by(tangents, 0, padding, base_dilation)
-    counts = counts_of(values.shape, window_dimensions, window_strides, window_dilation)
 
-    def look(place: Any, number: Any, state: Any) -> Any:
-        best, change = state
-        start = [k * d for k, d in zip(place, window_dilation, strict=True)]
-        value, other = (slice_at(p, start, window_strides, counts) for p in (values, changes))
+    def select(best: Any, change: Any, value: Any, other: Any) -> Any:
         keep = select_prim.bind(best, value)
         return jnp.where(keep, best, value), jnp.where(keep, change, other)
 
-    start = (jnp.full(counts, worst, operand.dtype), jnp.zeros(counts, tangents.dtype))
-    return over_places(window_dimensions, look, start)[1]
+    window = (window_dimensions, window_strides, padding, base_dilation, window_dilation)
+    return _windowed((operand, tangents), (worst, 0), select, *window)[1]
