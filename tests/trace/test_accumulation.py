@@ -15,6 +15,7 @@ import qdtrace as qd
 from qdtrace.errors import TraceTypeError
 from qdtrace.trace.regions import restructure
 from qdtrace.trace.trace import trace_function
+from qdtrace.trace.tree import equations_in
 
 X = np.ones(8, np.float32)
 M = np.ones((4, 2), np.float32)
@@ -355,9 +356,9 @@ def one_buffer_as_two_inputs(x):
 
 def test_one_buffer_as_two_inputs_of_control_flow() -> None:
     traced = trace_function(one_buffer_as_two_inputs, (X,))
-    (loop,) = (e for e in traced.root.walk() if e.primitive.name in ("scan", "while"))
+    (loop,) = (e for e in equations_in(traced.root.items) if e.primitive.name in ("scan", "while"))
     inner = restructure(loop.params["jaxpr"])
-    assert [e.primitive.name for e in inner.walk() if e.primitive.name.startswith("qd_")] == [
+    assert [e.primitive.name for e in equations_in(inner.items) if e.primitive.name.startswith("qd_")] == [
         "qd_load",
         "qd_store",
         "qd_store",

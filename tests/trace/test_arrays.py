@@ -15,6 +15,7 @@ import qdtrace as qd
 from qdtrace.trace import markers
 from qdtrace.trace.compat import Literal
 from qdtrace.trace.trace import trace_function
+from qdtrace.trace.tree import equations_in
 
 X = np.ones(8, np.float32)
 M = np.ones((4, 3), np.float32)
@@ -26,7 +27,7 @@ def clean(text: str) -> str:
 
 
 def first(traced, primitive):
-    return next(e for e in traced.root.walk() if e.primitive is primitive)
+    return next(e for e in equations_in(traced.root.items) if e.primitive is primitive)
 
 
 def operands(eqn):
@@ -67,11 +68,11 @@ def operands(eqn):
 )
 def test_use_as_an_array_reads_the_buffer(use) -> None:
     traced = trace_function(lambda m: use(m), (M,))
-    names = [e.primitive.name for e in traced.root.walk()]
+    names = [e.primitive.name for e in equations_in(traced.root.items)]
     assert "qd_read" in names
     assert "qd_load" not in names
-    handles = {e.outvars[0] for e in traced.root.walk() if e.primitive in markers.MAKERS}
-    for eqn in traced.root.walk():
+    handles = {e.outvars[0] for e in equations_in(traced.root.items) if e.primitive in markers.MAKERS}
+    for eqn in equations_in(traced.root.items):
         if eqn.primitive not in markers.MARKERS and eqn.primitive.name != "scan":
             assert not handles.intersection(a for a in eqn.invars if not isinstance(a, Literal))
 
@@ -163,7 +164,7 @@ def test_control_flow_of_jax_with_effects(tree) -> None:
             x[i] = lax.switch(i, [lambda: d, lambda: d + x[2]])
         return x
 
-    names = [e.primitive.name for e in trace_function(body, (X,)).root.walk()]
+    names = [e.primitive.name for e in equations_in(trace_function(body, (X,)).root.items)]
     assert [n for n in names if n in ("while", "cond", "scan")][-3:] == ["scan", "while", "cond"]
 
 
@@ -197,7 +198,7 @@ def test_jit_helpers_are_inlined_every_time(tree) -> None:
     assert tree(body, X) == expected
     assert tree(body, X) == expected  # the helper is cached now
     traced = trace_function(body, (X,))
-    bound = [v for e in traced.root.walk() for v in e.outvars]
+    bound = [v for e in equations_in(traced.root.items) for v in e.outvars]
     assert len(bound) == len(set(bound))
 
 
@@ -213,7 +214,7 @@ def test_a_helper_may_return_its_handle(tree) -> None:
         return x, y
 
     traced = trace_function(body, (X, np.ones(5, np.float32)))
-    stores = [e for e in traced.root.walk() if e.primitive is markers.store_p]
+    stores = [e for e in equations_in(traced.root.items) if e.primitive is markers.store_p]
     assert stores[0].invars[0] is stores[1].invars[0]
     assert [r.aval.shape for r in traced.root.results] == [(8,), (5,)]
 

@@ -13,6 +13,7 @@ import qdtrace as qd
 from qdtrace.trace import markers
 from qdtrace.trace.compat import Literal
 from qdtrace.trace.trace import trace_function
+from qdtrace.trace.tree import equations_in
 
 X = np.ones(8, np.float32)
 M = np.ones((4, 3), np.float32)
@@ -24,7 +25,7 @@ def clean(text: str) -> str:
 
 
 def first(traced, primitive):
-    return next(e for e in traced.root.walk() if e.primitive is primitive)
+    return next(e for e in equations_in(traced.root.items) if e.primitive is primitive)
 
 
 def operands(eqn):
@@ -80,7 +81,7 @@ def test_index_types() -> None:
             x[c] = x[k[i].astype(jnp.uint8)] + x[i.astype(jnp.int16)]
 
     traced = trace_function(body, (X, K))
-    loads = [e for e in traced.root.walk() if e.primitive is markers.load_p]
+    loads = [e for e in equations_in(traced.root.items) if e.primitive is markers.load_p]
     assert {a.aval.dtype for e in loads for a in e.invars[1:]} == {np.dtype(np.int32)}
 
 
@@ -119,7 +120,7 @@ def test_allocation(make, operand_count, dtype) -> None:
         made[0] = 0
         return made
 
-    eqn = [e for e in trace_function(body, ()).root.walk() if e.primitive is markers.alloc_p][-1]
+    eqn = [e for e in equations_in(trace_function(body, ()).root.items) if e.primitive is markers.alloc_p][-1]
     assert len(eqn.invars) == operand_count
     assert (eqn.params["shape"], eqn.params["dtype"]) == ((3,), dtype)
 
@@ -159,7 +160,7 @@ def test_cell_operations(tree) -> None:
         return x
 
     traced = trace_function(body, (X,))
-    names = [e.primitive.name for e in traced.root.walk()]
+    names = [e.primitive.name for e in equations_in(traced.root.items)]
     assert names.count("qd_lset") == 4
     assert names.count("qd_accum") == 1
     assert names.count("qd_local") == 1
@@ -179,7 +180,7 @@ def test_cell_arrays(tree) -> None:
         return x
 
     traced = trace_function(body, (K, X))
-    sets = [e.params["slices"] for e in traced.root.walk() if e.primitive is markers.lset_p]
+    sets = [e.params["slices"] for e in equations_in(traced.root.items) if e.primitive is markers.lset_p]
     assert sets == [
         (None, None),
         (None, (0, 2, 1)),

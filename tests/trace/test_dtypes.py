@@ -11,12 +11,13 @@ import qdtrace as qd
 from qdtrace.errors import TraceTypeError
 from qdtrace.trace import markers
 from qdtrace.trace.trace import trace_function
+from qdtrace.trace.tree import equations_in
 
 X = np.ones(8, np.float32)
 
 
 def first(traced, primitive):
-    return next(e for e in traced.root.walk() if e.primitive is primitive)
+    return next(e for e in equations_in(traced.root.items) if e.primitive is primitive)
 
 
 NUMBERS = [True, 0, 2.0, 1j, np.float64(1.0), np.float32(1.0), np.int64(1), np.uint8(1), np.ones(2), jnp.float16(1)]

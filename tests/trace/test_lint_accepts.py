@@ -15,6 +15,7 @@ import pytest
 
 import qdtrace as qd
 from qdtrace.trace.trace import trace_function
+from qdtrace.trace.tree import equations_in
 
 X = np.ones(8, np.float32)
 
@@ -250,7 +251,7 @@ def comprehension_names(x):
 def test_ordinary_code_is_accepted(function, args) -> None:
     static = range(1, 1 + len(args))
     traced = trace_function(function, (X, *args), static_argnums=tuple(static))
-    assert any(eqn.primitive.name == "qd_store" for eqn in traced.root.walk())
+    assert any(eqn.primitive.name == "qd_store" for eqn in equations_in(traced.root.items))
 
 
 def test_bodies_change_objects_once() -> None:

@@ -14,6 +14,7 @@ from qdtrace.trace import markers
 from qdtrace.trace.compat import Literal
 from qdtrace.trace.regions import Region
 from qdtrace.trace.trace import trace_function
+from qdtrace.trace.tree import equations_in
 
 X = np.ones(8, np.float32)
 M = np.ones((4, 3), np.float32)
@@ -25,7 +26,7 @@ def clean(text: str) -> str:
 
 
 def first(traced, primitive):
-    return next(e for e in traced.root.walk() if e.primitive is primitive)
+    return next(e for e in equations_in(traced.root.items) if e.primitive is primitive)
 
 
 def operands(eqn):

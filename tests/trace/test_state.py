@@ -17,6 +17,7 @@ from qdtrace.errors import TraceTypeError, TraceValueError
 from qdtrace.trace import context, markers
 from qdtrace.trace.regions import Region
 from qdtrace.trace.trace import trace_function
+from qdtrace.trace.tree import equations_in
 
 X = np.ones(8, np.float32)
 
@@ -28,7 +29,7 @@ def good(x):
 
 
 def names(traced):
-    return [e.primitive.name for e in traced.root.walk()]
+    return [e.primitive.name for e in equations_in(traced.root.items)]
 
 
 GOOD = ["qd_buffer", "qd_loop_begin", "qd_accum", "qd_read"]
@@ -428,7 +429,7 @@ def test_regions_of_inner_jaxprs() -> None:
         return x
 
     traced = trace_function(body, (X,))
-    scan = next(e for e in traced.root.walk() if e.primitive.name == "scan")
+    scan = next(e for e in equations_in(traced.root.items) if e.primitive.name == "scan")
     root = restructure(scan.params["jaxpr"])
     (loop,) = (item for item in root.items if isinstance(item, Region))
     assert [e.primitive.name for e in loop.items] == ["qd_accum"]
