@@ -166,12 +166,12 @@ help: a traced body runs once for all iterations: leave a loop with qd.break_if(
     ),
     continues: (
         qd.TraceValueError,
-        """a `continue` under qd.when would hold whatever the condition is
+        """a statement that leaves a qd.when would do so whatever the condition is
   at FILE:3 in continues
       continue
 note: the qd.when is at FILE:2 in continues
 note: the code after it would never be traced
-help: use qd.continue_if(condition)""",
+help: write qd.continue_if(condition) for `continue`, qd.break_if(condition) for `break`; for `return` put the rest of the function under `with qd.otherwise():`""",
     ),
     enumerates: (
         qd.TraceValueError,

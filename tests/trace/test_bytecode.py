@@ -87,7 +87,7 @@ def comprehension_then_read(n):
 )
 def test_first_read_in_a_loop(function, name, expected) -> None:
     codes, loop = loop_of(function)
-    assert line(codes, codes.first_read(name, loop + 1, barrier=loop), function) == expected
+    assert line(codes, codes.first_read(name, loop + 1), function) == expected
 
 
 @pytest.mark.parametrize(("name", "expected"), [("c", 5), ("a", None), ("i", None)])
@@ -104,7 +104,7 @@ def test_long_jumps() -> None:
     assert codes.opname(codes.target(loop)) in ("END_FOR", "LOAD_FAST")
     assert all(i.opname != "EXTENDED_ARG" for i in codes.instructions)
     assert any(i.opname == "EXTENDED_ARG" for i in dis.get_instructions(space["long"].__code__))
-    assert line(codes, codes.first_read("x", loop + 1, barrier=loop), space["long"]) == 4
+    assert line(codes, codes.first_read("x", loop + 1), space["long"]) == 4
 
 
 def test_inlined_comprehension_is_told_from_a_loop() -> None:
@@ -161,26 +161,26 @@ def second_loop(n):
 
 
 @pytest.mark.parametrize(
-    ("function", "name", "first", "always", "by_call"),
+    ("function", "name", "first", "always"),
     [
-        (straight, "b", 2, True, None),
-        (branches, "a", 4, False, None),
-        (straight, "a", None, False, None),
-        (closure, "a", 3, False, None),
+        (straight, "b", 2, 2),
+        (branches, "a", 4, None),
+        (straight, "a", None, None),
+        (closure, "a", 3, None),
     ],
 )
-def test_reads_of_the_next_iteration(function, name, first, always, by_call) -> None:
+def test_reads_of_the_next_iteration(function, name, first, always) -> None:
     codes, loop = loop_of(function)
-    assert line(codes, codes.first_read(name, loop + 1, barrier=loop), function) == first
-    assert codes.is_read_first(name, loop + 1, barrier=loop) is always
-    assert line(codes, codes.may_call_reader(name, loop + 1, barrier=loop), function) == by_call
+    assert line(codes, codes.first_read(name, loop + 1), function) == first
+    assert line(codes, codes.always_read(name, loop + 1, barrier=loop), function) == always
 
 
-def test_a_call_that_may_read_a_captured_variable() -> None:
+def test_a_captured_variable() -> None:
     codes, first = loop_of(second_loop)
     loop = next(k for k in range(first + 1, len(codes.instructions)) if codes.opname(k) == "FOR_ITER")
-    assert line(codes, codes.may_call_reader("a", loop + 1, barrier=loop), second_loop) == 5
-    assert codes.may_call_reader("f", loop + 1, barrier=loop) is None
+    assert codes.is_captured("a", loop + 1)
+    assert not codes.is_captured("a", first)
+    assert not codes.is_captured("f", loop + 1)
 
 
 def handled(n, w):
@@ -199,28 +199,7 @@ def handled(n, w):
 
 def test_exceptions_lead_to_their_handlers() -> None:
     codes, loop = loop_of(handled)
-    assert line(codes, codes.first_read("a", loop + 1, barrier=loop), handled) == 6
-    assert not codes.is_read_first("a", loop + 1, barrier=loop)
-    assert codes.first_read("b", loop + 1, barrier=loop) is None
+    assert line(codes, codes.first_read("a", loop + 1), handled) == 6
+    assert codes.always_read("a", loop + 1, barrier=loop) is None
+    assert codes.first_read("b", loop + 1) is None
     assert line(codes, codes.first_read("a", loop), handled) == 6
-
-
-def goes_over(n, self):
-    for i in rows(8, key=len(n)):
-        pass
-    for i, k in self.grid.rows(n[0]):
-        pass
-    for k, i in enumerate(rows(n)):
-        pass
-    for i in n:
-        pass
-    for i in enumerate(rows(n)) if n else rows(n):
-        pass
-
-
-def test_what_a_for_goes_over() -> None:
-    codes = CodeMap(goes_over.__code__)
-    loops = [k for k in range(len(codes.instructions)) if codes.opname(k) == "FOR_ITER"]
-    assert [codes.iterates_over_call(k, "rows") for k in loops] == [True, True, False, False, False]
-    assert [codes.iterates_over_call(k, "enumerate") for k in loops] == [False, False, True, False, False]
-    assert [codes.stored_at(k + 1) for k in loops] == [["i"], ["i", "k"], ["k", "i"], ["i"], ["i"]]

@@ -297,10 +297,11 @@ def while_condition(x):
 
 def test_while_condition_reads_a_python_variable(refusal) -> None:
     assert refusal(TraceValueError, while_condition, X) == clean("""
-        the condition of the qd.while_ reads `err`, which the body sets as a Python variable
-          at FILE:3 in while_condition
+        `err` would carry a value from one iteration of the qd.while_ to the next
+          at FILE:3 in while_condition.<locals>.<lambda>
               for _ in qd.while_(lambda: err > 0.1):
-        note: the condition and the body are traced once for all iterations
+        note: the qd.while_ is at FILE:3 in while_condition
+        note: its body is traced once for all iterations
         help: keep it in a cell made before the loop: `c = qd.local(start)`, then `c.value` and `c.value = v`
     """)
 

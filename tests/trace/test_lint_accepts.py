@@ -263,27 +263,6 @@ def test_bodies_change_objects_once() -> None:
     assert list(simulation.tables) == [4]
 
 
-def test_an_index_that_a_generator_gives_needs_no_second_trip(monkeypatch) -> None:
-    def traced_again(*_):
-        raise AssertionError
-
-    monkeypatch.setattr("qdtrace.trace.loops.Loop._second_trip", traced_again)
-
-    class Grid:
-        def rows(self, n):
-            yield from rows(n)
-
-    def body(x):
-        grid = Grid()
-        for i in rows(8):
-            x[i] = x[i] * 2
-        for i in grid.rows(x.shape[0]):
-            x[i] = x[i] + 1
-        return x
-
-    assert trace_function(body, (X,)).root.items
-
-
 def test_a_debugger_stays_attached() -> None:
     """The block of a condition is left out by means that debuggers use as well."""
 

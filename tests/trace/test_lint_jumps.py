@@ -28,13 +28,13 @@ def continue_under_when(x):
 
 def test_continue_under_when(refusal) -> None:
     assert refusal(TraceValueError, continue_under_when, X) == clean("""
-        a `continue` under qd.when would hold whatever the condition is
+        a statement that leaves a qd.when would do so whatever the condition is
           at FILE:3 in continue_under_when
               continue
         note: the qd.when is at FILE:2 in continue_under_when
         note: the code after it would never be traced
-        help: use qd.continue_if(condition)
-    """)
+        help: write qd.continue_if(condition) for `continue`, qd.break_if(condition) for `break`; for `return` put the rest of the function under `with qd.otherwise():`
+    """)  # fmt: skip
 
 
 def continue_with_more(x):
@@ -119,8 +119,9 @@ def continue_of_two(x):
     ],
 )
 def test_jump_under_a_condition(refusal, function, word, name) -> None:
-    text = refusal(TraceValueError, function, X)
-    assert text.splitlines()[0] == f"a `{word}` under {name} would hold whatever the condition is"
+    text = refusal(TraceValueError, function, X).splitlines()
+    assert text[0] == f"a statement that leaves a {name} would do so whatever the condition is"
+    assert text[2].split()[0] == word
 
 
 # -- left early -------------------------------------------------------------------------------------------------------

@@ -26,7 +26,6 @@ _WRITES = {
 }  # fmt: skip
 _JUMPS = {"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"}
 _ENDS = {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE"}
-_CALLS = {"CALL", "CALL_FUNCTION_EX", "CALL_KW"}
 _APPENDS = {"LIST_APPEND", "SET_ADD", "MAP_ADD"}
 _HAS_TARGET = frozenset(dis.hasjrel) | frozenset(dis.hasjabs)
 
@@ -97,29 +96,26 @@ class CodeMap:
         if name not in _JUMPS and name not in _ENDS and position + 1 < len(self.instructions):
             yield position + 1
 
-    def first_read(self, name: str, start: int, barrier: int | None = None) -> int | None:
-        """Returns a read of the variable that can be reached from `start` without a write of it in between.
+    def first_read(self, name: str, start: int) -> int | None:
+        """Returns a read of the variable from `start` on, or the making of a function that reads it, before a write."""
+        return self._reads_ahead(name).get(start)
 
-        Paths through `barrier` are not followed. A function that captures the variable where it is made counts as a
-        read.
-        """
-        if barrier is None:
-            return self._reads_ahead(name).get(start)
-        return min(self._ahead(name, start, barrier, calls=False), default=None)
-
-    def caught_read(self, name: str, start: int, barrier: int | None = None) -> bool:
-        """Returns whether such a read as `first_read` finds is where an exception is caught: a value may be missing."""
-        if not any(self._is_caught(p) for p, access in self._accesses.get(name, {}).items() if access == "read"):
-            return False
-        return any(self._is_caught(p) for p in self._ahead(name, start, barrier, calls=False))
+    def caught_read(self, name: str, start: int) -> bool:
+        """Returns whether there is such a read as `first_read` finds, and one where exceptions are caught."""
+        return self.first_read(name, start) is not None and any(
+            self._is_caught(p) for p, access in self._accesses[name].items() if access == "read"
+        )
 
     def _is_caught(self, position: int) -> bool:
         offset = self._offsets[position]
         return any(start <= offset < end for start, end, _ in self._handlers)
 
-    def is_read_first(self, name: str, start: int, barrier: int | None = None) -> bool:
-        """Returns whether every path from `start` reads the variable before anything else is done with it."""
+    def always_read(self, name: str, start: int, barrier: int | None = None) -> int | None:
+        """Returns the first read of a variable that all paths from `start` read before they do else with it."""
+        if self.first_read(name, start) is None:
+            return None
         seen: set[int] = set()
+        reads: list[int] = []
         work = [start]
         while work:
             position = work.pop()
@@ -128,19 +124,13 @@ class CodeMap:
             seen.add(position)
             access = self._access(name, position)
             if access == "read" and not self._is_capture(position):
+                reads.append(position)
                 continue
             following = [] if access is not None or position == barrier else list(self.successors(position))
             if not following:
-                return False
+                return None
             work.extend(following)
-        return True
-
-    def may_call_reader(self, name: str, start: int, barrier: int | None = None) -> int | None:
-        """Returns a call, reached like a read, that may run a function which captured the variable before."""
-        if not self._is_captured(name, start):
-            return None
-        calls = (p for p in self._ahead(name, start, barrier, calls=True) if self.opname(p) in _CALLS)
-        return min(calls, default=None)
+        return min(reads, default=None)
 
     def _is_capture(self, position: int) -> bool:
         """Returns whether the read only makes a function, which may read the variable when it is called."""
@@ -148,32 +138,8 @@ class CodeMap:
             self.opname(position) == "LOAD_FAST" and self.instructions[position].argval in self._cells | self._free
         )
 
-    def _ahead(self, name: str, start: int, barrier: int | None, *, calls: bool) -> list[int]:
-        """Returns reads of the variable, or calls, that can be reached from `start` without a write in between."""
-        seen: set[int] = set()
-        work = [start]
-        found: list[int] = []
-        while work:
-            position = work.pop()
-            if position in seen or position == barrier or position >= len(self.instructions):
-                continue
-            seen.add(position)
-            match self._access(name, position):
-                case "read" if not calls:
-                    found.append(position)
-                case "write":
-                    pass
-                case "hidden":
-                    work.append(self._comprehension_end(name, position))
-                case _ if calls and self.opname(position) in _CALLS:
-                    found.append(position)
-                case _:
-                    work.extend(self.successors(position))
-                    work.extend(self._caught.get(position, ()))
-        return found
-
-    def _is_captured(self, name: str, end: int) -> bool:
-        """Returns whether a function made before `end`, or outside, closes over the variable."""
+    def is_captured(self, name: str, end: int) -> bool:
+        """Returns whether a function made before `end`, or outside, closes over the variable, and so may read it."""
         if name in self._free:
             return True
         capture = {"LOAD_CLOSURE", "LOAD_FAST"}
@@ -193,19 +159,8 @@ class CodeMap:
                 found.add((written[0][0], read[0][0]))
         return frozenset(found)
 
-    def skip_exits(self, position: int) -> int:
-        """Returns the position behind calls of `__exit__` of enclosing `with` blocks."""
-        while [self.opname(position + k) for k in range(3)] == ["LOAD_CONST"] * 3:
-            call = position + 3
-            while self.opname(call) in ("PRECALL", "CALL"):
-                call += 1
-            if self.opname(call) != "POP_TOP":
-                break
-            position = self.follow(call + 1)
-        return position
-
     def _reads_ahead(self, name: str) -> dict[int, int]:
-        """Computes `first_read` without a barrier for all positions that have one, from the reads backward."""
+        """Computes `first_read` for all positions that have one, from the reads backward."""
         known = self._first_reads.get(name)
         if known is not None:
             return known
@@ -281,41 +236,6 @@ class CodeMap:
                 return True
         return False
 
-    def stored_at(self, position: int) -> list[str]:
-        """Returns the variables that are set from here on, before anything else is done: the targets of a `for`."""
-        names: list[str] = []
-        while position < len(self.instructions):
-            instruction = self.instructions[position]
-            accesses = _accesses(instruction)
-            if not instruction.opname.startswith("UNPACK") and [kind for _, kind in accesses][:1] != ["write"]:
-                break
-            names += [name for name, kind in accesses if kind == "write"]
-            position += 1
-        return names
-
-    def iterates_over_call(self, loop: int, function: str) -> bool:
-        """Returns whether the `for` iterates directly over a call `function(...)` or `a.function(...)`."""
-        call = loop - 2
-        if loop < 3 or self.opname(loop - 1) != "GET_ITER" or self.opname(call) not in ("CALL", "CALL_KW"):
-            return False
-        if any(self.target(k) == loop - 1 for k in range(loop)):
-            return False  # one of several
-        needed = 2 + (self.opname(call) == "CALL_KW") + (self.instructions[call].arg or 0)
-        position = call - (self.opname(call - 1) == "PRECALL")
-        while needed > 0 and position > 0:
-            position -= 1
-            instruction = self.instructions[position]
-            if instruction.opcode in _HAS_TARGET:
-                return False
-            needed -= dis.stack_effect(instruction.opcode, instruction.arg)
-        names: list[str] = []
-        for instruction in self.instructions[position:call]:
-            if instruction.opname in ("PUSH_NULL", "LOAD_ATTR", "LOAD_METHOD") or not names:
-                names += [instruction.argval] if instruction.opname != "PUSH_NULL" else []
-            else:
-                break
-        return bool(names) and names[-1] == function
-
     def after_with(self, enter: int) -> int | None:
         """Returns the position behind a `with` whose BEFORE_WITH is at `enter`; None if it is not found.
 
@@ -357,16 +277,6 @@ class CodeMap:
                 return True
             a, b = a + 1, b + 1
         return True
-
-    def leads_to_return(self, position: int) -> bool:
-        """Returns whether straight-line code from this position returns."""
-        while position < len(self.instructions):
-            if self.opname(position) in ("RETURN_VALUE", "RETURN_CONST"):
-                return True
-            if self.instructions[position].opcode in _HAS_TARGET:
-                return False
-            position += 1
-        return False
 
 
 def _exception_table(code: CodeType) -> Iterator[tuple[int, int, int]]:

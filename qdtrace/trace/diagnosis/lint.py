@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from qdtrace.errors import Loc
     from qdtrace.trace.context import OpenRegion, TraceContext
+    from qdtrace.trace.diagnosis.bytecode import CodeMap
 
 _CONSUMERS = ("CALL", "PRECALL", "LIST_EXTEND", "SET_UPDATE", "UNPACK", "CONTAINS_OP")
 _COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
@@ -133,7 +134,6 @@ class LoopWatch(_Watch):
     ) -> None:
         self._condition = condition
         super().__init__(frame, "FOR_ITER", region, context)
-        self._captured = _captured(condition)
         self.carried: list[StateChange] = []
         """Changes that the body may carry to its next iteration."""
         self._after: list[StateChange] = []
@@ -154,10 +154,6 @@ class LoopWatch(_Watch):
 
     def _diagnose(self, context: TraceContext) -> TraceValueError | None:
         changes = self._changes(context)
-        for name, old in self._captured.items():
-            new = _captured(self._condition).get(name)
-            if old is not new and is_data(old) and is_data(new):
-                return self._condition_carried(name)
         for scope in self._scopes:
             error = self._variables(scope, context) if scope.is_placed else self._unplaced(scope)
             if error is not None:
@@ -177,22 +173,21 @@ class LoopWatch(_Watch):
             change = StateChange(name, kind_of(new))
             plain = is_data(old) and is_data(new)
             if not (isinstance(old, Tracer) and id(old) in context.leftovers):
-                read = codes.first_read(name, loop + 1, barrier=loop)
-                if read is not None and is_whole(old) and is_whole(new) and codes.is_read_first(name, loop + 1, loop):
+                read = codes.always_read(name, loop + 1, barrier=loop)
+                if read is not None and is_whole(old) and is_whole(new):
                     return self._carried(change, scope.loc(read), scope.loc(loop))
-                by_call = codes.may_call_reader(name, loop + 1, barrier=loop) is not None
                 elsewhere = exit_ is not None and not codes.is_written(name, loop, exit_)
-                if read is not None or by_call or elsewhere:
+                if elsewhere or _may_be_read(codes, name, loop + 1):
                     self.carried.append(change)
             if exit_ is None or (plain and not any(map(is_static, leaves(new)))):
                 continue
-            read = codes.first_read(name, exit_)
-            if read is not None and is_whole(new) and codes.is_read_first(name, exit_):
+            read = codes.always_read(name, exit_)
+            if read is not None and is_whole(new):
                 return reports.read_after(change, self._region.name, loc=scope.loc(read), region=scope.loc(loop))
-            if read is not None or codes.may_call_reader(name, exit_) is not None:
+            if _may_be_read(codes, name, exit_):
                 self._after.append(change)
         for name, new in scope.new():
-            if codes.caught_read(name, loop + 1, loop):
+            if codes.caught_read(name, loop + 1):
                 self.carried.append(StateChange(name, kind_of(new)))
         return None
 
@@ -203,30 +198,13 @@ class LoopWatch(_Watch):
         self._after += changes
 
     def _wrapped(self) -> list[StateChange]:
-        """Returns the loop variable if the loop is a generator that something like `enumerate` may count."""
-        for inner, outer in zip(self._scopes, self._scopes[1:], strict=False):
-            codes, loop = outer.codes, outer.position
-            if codes.opname(loop) == "SEND":  # yield from
-                continue
-            if outer.is_placed and codes.iterates_over_call(loop, inner.frame.f_code.co_name):
-                continue
-            names = codes.stored_at(loop + 1) if outer.is_placed else []
-            values = outer.frame.f_locals
-            static = [n for n in names if not isinstance(values.get(n), Tracer)]
-            return [StateChange((static or names or [""])[0], "static")]
-        return []
+        """Returns a change for a loop in a generator of the user: something like `enumerate` may count it."""
+        drivers = self._scopes[1:]
+        return [StateChange("", "static")] if any(s.codes.opname(s.position) != "SEND" for s in drivers) else []
 
     def _carried(self, change: StateChange, read: Loc, loop: Loc) -> TraceValueError:
         region = self._region
         return reports.carried(change, region.name, parallel=region.parallel, loc=read, loop=loop)
-
-    def _condition_carried(self, name: str) -> TraceValueError:
-        return TraceValueError(
-            f"the condition of the qd.while_ reads `{name}`, which the body sets as a Python variable",
-            loc=self._region.loc,
-            notes=("the condition and the body are traced once for all iterations",),
-            help=reports.CELL,
-        )
 
 
 class FunctionWatch(LoopWatch):
@@ -249,15 +227,9 @@ class FunctionWatch(LoopWatch):
         return None
 
 
-def _captured(function: Callable[[], Any] | None) -> dict[str, Any]:
-    """Returns the variables that a Python function closes over, with their present values."""
-    names = getattr(getattr(function, "__code__", None), "co_freevars", ())
-    cells = getattr(function, "__closure__", None) or ()
-    held = {}
-    for name, cell in zip(names, cells, strict=False):
-        with contextlib.suppress(ValueError):
-            held[name] = cell.cell_contents
-    return held
+def _may_be_read(codes: CodeMap, name: str, start: int) -> bool:
+    """Returns whether code from `start` on, or a function that it may call, may read a variable before it is set."""
+    return codes.is_captured(name, start) or codes.first_read(name, start) is not None
 
 
 class ConditionWatch(_Watch):
@@ -287,34 +259,28 @@ class ConditionWatch(_Watch):
             if here is None:
                 continue
             if after_block is not None and not codes.same_code(here, after_block):
-                return self._left(scope, here, call)
+                return self._left(scope, call)
             for name, old, new in set_here:
                 change = StateChange(name, kind_of(new))
-                read = codes.first_read(name, here)
-                if read is not None and is_data(old) and is_data(new) and codes.is_read_first(name, here):
+                read = codes.always_read(name, here)
+                if read is not None and is_data(old) and is_data(new):
                     begin = scope.loc(scope.position)
                     return reports.read_after(change, self._region.name, loc=scope.loc(read), region=begin)
-                if read is not None or codes.may_call_reader(name, here) is not None:
+                if _may_be_read(codes, name, here):
                     changes.append(change)
         self._suspect(changes, context)
         self.keep_leftovers(context)
         return None
 
-    def _left(self, scope: Variables, here: int, call: int) -> TraceValueError:
-        codes, begin = scope.codes, scope.position
-        here = codes.skip_exits(here)
-        if here <= begin:
-            word, instead = "continue", "qd.continue_if(condition)"
-        elif codes.leads_to_return(here) and codes.opname(here) != "POP_TOP":
-            word, instead = "return", "`with qd.otherwise():` around the rest of the function"
-        else:
-            word, instead = "break", "qd.break_if(condition)"
+    def _left(self, scope: Variables, call: int) -> TraceValueError:
+        codes, begin, name = scope.codes, scope.position, self._region.name
         position = call
         while position > begin and codes.opname(position) in ("CALL", "PRECALL", "LOAD_CONST", "SWAP"):
             position -= 1
         return TraceValueError(
-            f"a `{word}` under {self._region.name} would hold whatever the condition is",
+            f"a statement that leaves a {name} would do so whatever the condition is",
             loc=scope.loc(position),
-            notes=(f"the {self._region.name} is at {scope.loc(begin)}", "the code after it would never be traced"),
-            help=f"use {instead}",
+            notes=(f"the {name} is at {scope.loc(begin)}", "the code after it would never be traced"),
+            help="write qd.continue_if(condition) for `continue`, qd.break_if(condition) for `break`; for `return` put "
+            "the rest of the function under `with qd.otherwise():`",
         )
