@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lowering.llvm.options import emit_options
 from lowering.llvm.target import Target
 from lowering.runtime.cache import Artifact, artifact_cache
-from lowering.runtime.compile import LinkedTask, launcher, link_task, optimised
+from lowering.runtime.compile import LinkedTask, emission, launcher, link_task, optimised
 from lowering.runtime.handler import bounds_symbols, combine_symbols, handler_text, merge_symbols
 from lowering.runtime.info import describe, usable_cores
 from lowering.runtime.interrupts import watch
@@ -59,7 +59,7 @@ class CpuBackend(NativeBackend[LinkedTask]):
 
     def emit(self, task: Task, options: Options) -> TaskCode:
         """Returns the LLVM code of a task, before LLVM's passes."""
-        return (self._emit or _emitter())(task, self.target, emit_options(options))
+        return (self._emit or emission().emit_task)(task, self.target, emit_options(options))
 
     def llvm_text(self, task: Task, options: Options) -> str:
         """Returns the LLVM code of a task as text, before LLVM's passes."""
@@ -133,10 +133,3 @@ class CpuBackend(NativeBackend[LinkedTask]):
     def load(self, attributes: Mapping[str, str]) -> tuple[int, bool]:
         """Returns the handler of a program that a call carries, and whether several devices run it together."""
         return load(attributes, self.target.key, self.compile)
-
-
-def _emitter() -> Callable[..., TaskCode]:
-    # Loaded here: a process that finds all its code in the cache never needs the emitter.
-    from lowering.simd.emit import emit_task
-
-    return emit_task

@@ -265,7 +265,7 @@ class Jitted(Wrapped[P, R_co]):
                 with jax.disable_jit(False):  # loops of this package exist only while a function is traced
                     return function(*args, **kwargs)
             with paused_garbage_collection(), programs.open():
-                given = [] if self._bounds is None else self._bounds.tracers(args, kwargs)
+                given = [] if self._bounds is None else self._bounds.traced(args, kwargs)
                 return results_of(Request(self._function, args, kwargs, self._name, options, self._donations, given))
 
         function = jax.jit(staged, **self._given_settings())

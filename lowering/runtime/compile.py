@@ -111,11 +111,12 @@ def launcher(target: Target, cache: ArtifactCache | None) -> Mapping[str, int]:
     return _launchers.get(key, lambda: link_text("launcher", key, text, LAUNCHER_EXPORTS, {}, target, cache))
 
 
-def _library() -> ModuleType:
-    # Loaded here: a process that finds all its code in the cache never needs the maths functions.
-    from lowering.llvm.maths import library
+def emission() -> ModuleType:
+    """Returns the module `lowering.simd.emission`."""
+    # Loaded here: a process that finds all its code in the cache never needs the emitter and the maths functions.
+    from lowering.simd import emission as module
 
-    return library
+    return module
 
 
 def math_function(symbol: str, target: Target, cache: ArtifactCache | None) -> int:
@@ -123,7 +124,7 @@ def math_function(symbol: str, target: Target, cache: ArtifactCache | None) -> i
     key = artifact_key(digest("maths", symbol), target)
 
     def make() -> int:
-        return link_text("maths", key, lambda: _library().module_of(symbol), (symbol,), {}, target, cache)[symbol]
+        return link_text("maths", key, lambda: emission().module_of(symbol), (symbol,), {}, target, cache)[symbol]
 
     return _maths.get(key, make)
 
@@ -141,7 +142,7 @@ def link_task(content: str, emit: Callable[[], TaskCode], target: Target, cache:
 
     def compiled() -> Artifact:
         code = emit()
-        text, called = _library().without_calls(code.text)
+        text, called = emission().without_calls(code.text)
         facts = {"cost": code.cost, "lanes": code.lanes, "slot_bytes": code.slot_bytes, "calls": list(called)}
         facts["bounds"] = "@qd_bounds(" in text
         numbers = {ref: number for number, ref in enumerate(code.refs)}

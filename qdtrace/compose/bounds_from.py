@@ -57,11 +57,13 @@ class BoundsFrom:
         found = tuple(tuple(map(limits_of, leaves)) for leaves in self._leaves(args, kwargs))
         return found if any(map(any, found)) else ()
 
-    def tracers(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple[Any, Limits]]:
-        """Returns the tracers that stand for leaves, with the limits of these."""
+    def traced(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple[int, Limits]]:
+        """Returns the numbers of the tracers that stand for leaves, among all tracers, with the limits of these."""
+        tracers = (x for x in jax.tree.leaves((args, kwargs)) if isinstance(x, Tracer))
+        numbers = {id(x): number for number, x in enumerate(tracers)}
         pairs = zip(self._leaves(args, kwargs), self.limits, strict=False)
         known = (pair for leaves, limits in pairs for pair in zip(leaves, limits, strict=True))
-        return [(x, limits) for x, limits in known if isinstance(x, Tracer) and limits is not None]
+        return [(numbers[id(x)], limits) for x, limits in known if id(x) in numbers and limits is not None]
 
     def _leaves(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[list[Any]]:
         for name, position in self.places:

@@ -22,22 +22,16 @@ from typing import TYPE_CHECKING, Any
 import jax
 from jax.interpreters import ad, batching, mlir, partial_eval
 
-from qdtrace.autodiff.activity import active_variables
-from qdtrace.autodiff.loops.known import with_known_trips
-from qdtrace.autodiff.split import with_split_tasks
-from qdtrace.autodiff.transpose import check_atomics, refuse_transposes, tangents_given, transpose
 from qdtrace.backend import backend
-from qdtrace.batching.batch import batch
 from qdtrace.compose.call import call, derivative_p, unknown_platform
 from qdtrace.compose.direct import leading, run_now
 from qdtrace.compose.garbage import paused_garbage_collection
-from qdtrace.compose.linearised import chosen, linearised
+from qdtrace.compose.linearised import derivation, linearised
 from qdtrace.compose.pass_cache import TANGENTS, kept
 from qdtrace.compose.residuals import call_keeping, residuals_of, reverse_of
 from qdtrace.compose.stack_chunk import in_one_chunk
 from qdtrace.compose.stacks import derived, stacks_for
-from qdtrace.compose.staged_program import StagedProgram
-from qdtrace.counters import count
+from qdtrace.compose.staged_program import StagedProgram, chosen
 from qdtrace.errors import GradientError
 from qdtrace.ir.platforms import PLATFORMS
 from qdtrace.ir.program import ref_type
@@ -130,7 +124,6 @@ class Derivative:
         base, own = self.base, len(self.program.params)
         at = self.place
         masks = self.directions if self.wrt is None else (*self.directions[:at], self.wrt, *self.directions[at:])
-        before = sum(map(sum, self.directions[:at]))
         asked = (True,) * sum(self.out)
         if self.handed is None:
             made = linearised(base, masks, self.out)
@@ -142,59 +135,15 @@ class Derivative:
         with base.depth_told():
             stacks = stacks_for(base.options, machine)
 
-            def linear_of(program: Program) -> tuple[Var, ...]:
-                return program.params[own + before : own + before + sum(masks[at])]
-
-            def split(program: Program) -> Program:
-                known = with_known_trips(program)
-                made = with_split_tasks(known, linear_of(known))
-                return program if made is known else made
-
-            def transposed(joined: Program, *, is_same: bool) -> Program:
-                joined = with_known_trips(joined)
-                linear = linear_of(joined)
-                joined = replace(joined, results=tuple(chosen(joined.results, asked)))
-                if self.wrt is None:
-                    return tangents_given(joined, linear, self.residuals)
-                adjoints = self._made_before(stacks) if is_same else None
-                if adjoints is None:
-                    adjoints = transpose(joined, linear, stacks, self.residuals)
-                    count(derivations=1)
-                first, given = own + before, adjoints.params
-                taken = len(self.residuals) + sum(self.out)
-                params = (*given[:own], *given[first : first + taken], *given[own:first], *given[first + taken :])
-                results = chosen(adjoints.results, chosen(self.wrt, masks[at]))
-                return replace(adjoints, params=params, results=tuple(results))
-
             def derive() -> Program:
-                staged = made.staged.on(machine.platform)
-                program, is_same = staged.program, staged is made.staged
-                if self.wrt is None:
-                    count(derivations=1)
-                    refuse_transposes(staged.with_rules)
-                if self.wrt is not None or self.residuals:
-                    try:
-                        program = transposed(staged.unrolled_for(machine, split(staged.joined)), is_same=is_same)
-                    except GradientError:
-                        if self.residuals:
-                            raise
-                        # a loop of joined tasks may be refused where the user's own loops are not
-                        stacks.choices.clear()
-                        program = transposed(split(staged.canonical), is_same=is_same)
-                check_atomics(program)
-                suffix = f"{'d' if self.wrt is None else 'r'}{len(self.directions)}"
-                program = replace(program, name=f"{base.program.name}_{suffix}")
-                known = [False] * len(made.constants)
-                for size, groups in self.levels:
-                    program = batch(program, [*(b for mask in groups for b in mask), *known], size)
-                return program
+                return derivation().derived(self, made, masks, asked, stacks, machine)
 
             facts = [getattr(self, f.name) for f in fields(self) if f.compare and f.name != "base"]
             about = (*facts, own, len(base.program.results), len(made.constants), machine)
             program = derived(made, about, stacks, derive)
         return StagedProgram(program, made.options, tuple(stacks.choices), constants=made.constants)
 
-    def _made_before(self, stacks: Stacks) -> Program | None:
+    def made_before(self, stacks: Stacks) -> Program | None:
         """Returns the transpose from which the residuals were chosen, if it is of the same results within the same
         limits, and adds what it asked of its stacks to `stacks`."""
         if self.handed is None or self.out != self.handed[1]:
@@ -229,16 +178,17 @@ def _zero(value: Any) -> Any:
 @functools.lru_cache(maxsize=1024)
 def _reached(base: StagedProgram, mask: Mask) -> Mask:
     """Returns the mask of results that change with the parameters of a mask."""
-    source = base.source
-    if source is not None:
+    if base.source is not None or base.kept_source is not None:
 
         def make() -> Mask:
+            source = base.traced_source
+            assert source is not None
             return tuple(v is not None for v in source.along(mask).results)
 
         with contextlib.suppress(GradientError):  # it is refused where the derivative is computed
             return kept(TANGENTS, lambda: base.source_key, ("reached", mask), base.options, make)
     program = base.program
-    found = active_variables(program, chosen(program.params, mask))
+    found = derivation().active_variables(program, chosen(program.params, mask))
     return tuple(v in found for v in program.results)
 
 

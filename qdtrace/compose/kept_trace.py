@@ -23,43 +23,37 @@ from qdtrace.counters import miss
 from qdtrace.errors import Loc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from qdtrace.compose.described import Lines
     from qdtrace.compose.staged_program import StagedProgram
     from qdtrace.compose.stager import Call
+    from qdtrace.compose.trace_key import Key, Request
     from qdtrace.config import Options
-
-_CONTAINERS = (tuple, list, dict)
 
 
 @dataclass(frozen=True, eq=False)
 class TraceKeeper:
     """Writes a traced program, and the key of its equations, under the name of the trace."""
 
-    name: str
-    options: Options
-    lines: Lines
-    """The lines of the function; other lines change without it."""
-    is_still: Callable[[], bool]
-    """Returns whether all that the function looks at is as it was: an array may have been changed in place."""
+    key: Key
+    request: Request
     call: tuple[Any, Any] | None = None
     """The operands and results, as `places_of` gives them; None if the program is on disk."""
 
     def keep_program(self, staged: StagedProgram, graph: GraphKey) -> None:
         """Writes the program, given its key."""
         if self.call is not None:
-            self._keep(TRACES, self.name, graph, (staged.with_rules, *self.call, staged.has_primal))
+            self._keep(TRACES, self.key.name, graph, (staged.with_rules, *self.call, staged.has_primal))
 
     def keep_equations(self, equations: GraphKey) -> None:
         """Writes the key of the program's equations."""
-        self._keep(TANGENTS, _of_equations(self.name), equations, None)
+        self._keep(TANGENTS, _of_equations(self.key.name), equations, None)
 
     def _keep(self, kind: str, name: str, key: GraphKey, value: object) -> None:
         data, reason = None, key.reason
-        if not reason and not all(loc in self.lines for loc in key.locs):
-            reason = "lines of other functions"
-        elif not reason and not self.is_still():
+        if not reason and not all(loc in self.key.lines for loc in key.locs):
+            reason = "lines of other functions"  # these change without this function
+        elif not reason and not self.key.is_of(self.request.f):  # an array may be another one in place
             reason = "changed since it was traced"
         elif not reason:
             lines = [(loc.file, loc.line, loc.function) for loc in key.locs]
@@ -67,7 +61,7 @@ class TraceKeeper:
             data = None if inner is None else pass_cache.written((key.digest, lines, inner), ())
         if data is None:
             return miss(kind, reason or "object of Python in the graph")
-        return backend("cpu").keep(name, data, self.options)
+        return backend("cpu").keep(name, data, self.request.options)
 
 
 def find_call(name: str, options: Options) -> tuple[GraphKey, Any] | None:
@@ -125,4 +119,4 @@ def _array(value: Any) -> Any:
 def _is_plain(tree: Any) -> bool:
     if type(tree) is dict:
         return all(type(k) is str for k in tree) and all(map(_is_plain, tree.values()))
-    return type(tree) is int or tree is None or (type(tree) in _CONTAINERS and all(map(_is_plain, tree)))
+    return type(tree) is int or tree is None or (type(tree) in (tuple, list, dict) and all(map(_is_plain, tree)))

@@ -7,13 +7,12 @@ import hashlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from qdtrace.autodiff.extremes import with_extremes
 from qdtrace.compose.pass_cache import TANGENTS, GraphKey, kept
-from qdtrace.compose.staged_program import StagedProgram
+from qdtrace.compose.staged_program import StagedProgram, chosen
 from qdtrace.errors import GradientError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from types import ModuleType
     from typing import Any
 
     from qdtrace.config import FastMath, Options
@@ -21,9 +20,12 @@ if TYPE_CHECKING:
     Mask = tuple[bool, ...]
 
 
-def chosen(values: Iterable[Any], mask: Iterable[bool]) -> Iterator[Any]:
-    """Returns the values in a mask."""
-    return (v for v, wanted in zip(values, mask, strict=True) if wanted)
+def derivation() -> ModuleType:
+    """Returns the module `derivation`."""
+    # Loaded here: a process that finds its derivatives on disk does without its 40 modules.
+    from qdtrace.compose import derivation as module
+
+    return module
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +54,7 @@ class Linearised:
             wanted, likes = [*made.primal, *wanted], [*results, *likes]
         with base.depth_told():
             program, constants = made.program(wanted, likes)
-        summed = with_extremes(program)
+        summed = derivation().with_extremes(program)
         # the values that are compared are computed twice
         options = base.options if summed is program else replace(base.options, fast_math=False)
         return StagedProgram(summed, options, constants=tuple(constants))

@@ -7,24 +7,17 @@ residuals that nobody uses, and all that only they need: then the call is the pl
 from __future__ import annotations
 
 import functools
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from jax.interpreters import partial_eval
 
 from qdtrace.analysis.machine import CPU
-from qdtrace.autodiff import extremes, transpose
-from qdtrace.autodiff.activity import active_variables
-from qdtrace.autodiff.loops.known import with_known_trips
-from qdtrace.autodiff.residuals import moments_found
-from qdtrace.autodiff.split import with_split_tasks
 from qdtrace.compose.call import Origin, call, call_p
-from qdtrace.compose.linearised import linearised
+from qdtrace.compose.linearised import derivation, linearised
 from qdtrace.compose.pass_cache import DERIVATIONS, kept
 from qdtrace.compose.stacks import derived, stacks_for
 from qdtrace.compose.staged_program import StagedProgram
-from qdtrace.counters import count
 from qdtrace.errors import GradientError
 from qdtrace.ir.platforms import asks_platform
 from qdtrace.passes.dead_code import DeadCode
@@ -33,9 +26,8 @@ from qdtrace.trace import compat
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from qdtrace.autodiff.loops.policy import Stacks
     from qdtrace.autodiff.residuals import Moment
-    from qdtrace.ir.program import Program, Var
+    from qdtrace.compose.derivation import Reverse
 
     Mask = tuple[bool, ...]
     Moments = tuple[Moment, ...]
@@ -49,16 +41,6 @@ class Keeping:
     origin: Origin
     places: tuple[int, ...]
     """Index of each residual among the results: one of the program's own, or one after them."""
-
-
-@dataclass(frozen=True)
-class Reverse:
-    """The transpose of a program's tangents for a CPU, with the residuals that it takes."""
-
-    program: Program | None
-    """None if derivatives take no residuals."""
-    residuals: Moments
-    stacks: Stacks
 
 
 @functools.lru_cache(maxsize=1024)
@@ -87,40 +69,23 @@ def residuals_of(base: StagedProgram, wrt: Mask, out: Mask) -> Moments:
 @functools.lru_cache(maxsize=1024)
 def reverse_of(base: StagedProgram, wrt: Mask, out: Mask) -> Reverse:
     """Returns the reverse from which residuals are chosen."""
-    stacks = stacks_for(base.options, CPU)
-    with base.depth_told(), suppress(GradientError):
-        program, linear = _joined(base, wrt, out)
-        tangents = replace(program, results=program.results[len(base.program.results) :])
-        has_extremes = extremes.has_extremes(program)  # values that are compared are computed by one program
-        if not has_extremes and moments_found(tangents, active_variables(tangents, linear, tangents.results)):
-            count(derivations=1)
-            return Reverse(*transpose.with_residuals(tangents, linear, stacks), stacks)
-    return Reverse(None, (), stacks)
-
-
-def _joined(base: StagedProgram, wrt: Mask, out: Mask) -> tuple[Program, Sequence[Var]]:
-    """Returns the program of primal and tangents to which residuals refer, and its linear parameters."""
-    staged, own = linearised(base, (wrt,), out, with_primal=True).staged, len(base.program.params)
-    program = with_known_trips(staged.joined)
-    linear = program.params[own : own + sum(wrt)]
-    return with_split_tasks(program, linear), linear
+    made = linearised(base, (wrt,), out, with_primal=True)
+    return derivation().reverse_for_residuals(made, stacks_for(base.options, CPU))
 
 
 @functools.lru_cache(maxsize=1024)
 def keeping(base: StagedProgram, wrt: Mask, out: Mask, residuals: Moments) -> Keeping:
     """Returns the program that returns its results with residuals."""
     own = len(base.program.results)
-
-    def make() -> tuple[Program, tuple[int, ...]]:
-        program, linear = _joined(base, wrt, out)
-        program = transpose.primal_keeping(replace(program, results=program.results[:own]), linear, residuals)
-        first, found = program.results[:own], program.results[own:]
-        results = (*first, *dict.fromkeys(v for v in found if v not in first))
-        return replace(program, results=results), tuple(map(results.index, found))
-
-    staged = linearised(base, (wrt,), out, with_primal=True)
+    made = linearised(base, (wrt,), out, with_primal=True)
     with base.depth_told():
-        program, places = kept(DERIVATIONS, lambda: staged.key, ("keeping", wrt, own, residuals), base.options, make)
+        program, places = kept(
+            DERIVATIONS,
+            lambda: made.key,
+            ("keeping", wrt, own, residuals),
+            base.options,
+            lambda: derivation().keeping(made, residuals),
+        )
     numbers = (*range(own), *[None] * (len(program.results) - own))
     return Keeping(StagedProgram(program, base.options), Origin(base, numbers), places)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from qdtrace.analysis.machine import CPU
 from qdtrace.batching.batch import batch, batched_references
@@ -22,9 +22,8 @@ from qdtrace.ir.walk import blocks_of, walk_program
 from qdtrace.progress import doing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
     from contextlib import AbstractContextManager
-    from typing import Any
 
     from qdtrace.analysis.machine import Machine
     from qdtrace.autodiff.loops.policy import StorageChoice
@@ -38,10 +37,17 @@ if TYPE_CHECKING:
     Mask = tuple[bool, ...]
 
 
+Keeper: TypeAlias = Any
+"""A `kept_trace.TraceKeeper`, whose module imports this one."""
 LEFT_OUT = (
     "`jax.debug.print` and `jax.debug.callback` in a derivative rule of a function in a loop are left out\n"
     'help: run it with `qd.jit(f, options={"debug": True})`'
 )
+
+
+def chosen(values: Iterable[Any], mask: Iterable[bool]) -> Iterator[Any]:
+    """Returns the values in a mask."""
+    return (v for v, wanted in zip(values, mask, strict=True) if wanted)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,21 +78,6 @@ class KeptSource:
     """Traces the function, and returns the program with its source."""
 
 
-class Keeper(Protocol):
-    """Writes a traced program to disk, and the key of its equations apart from it: each once it is known."""
-
-    @property
-    def name(self) -> str:
-        """The key of the function that was traced."""
-        ...
-
-    def keep_program(self, staged: StagedProgram, graph: GraphKey) -> None:
-        """Writes the program, given its key."""
-
-    def keep_equations(self, equations: GraphKey) -> None:
-        """Writes the key of its equations."""
-
-
 @dataclass(frozen=True, eq=False)
 class StagedProgram:
     """A traced program with its compile options, in a form that JAX can hash and compare.
@@ -109,7 +100,8 @@ class StagedProgram:
     """Facts about the source if the program was read from disk; then `source` is None."""
     one: One | None = None
     """The program of one call, if this one is batched and its derivatives are made of that."""
-    keepers: list[Keeper] = field(default_factory=list["Keeper"], init=False, repr=False)
+    keepers: list[Keeper] = field(default_factory=list[Any], init=False, repr=False)
+    """Writes what was traced to disk, if it is to be found there."""
     _made: dict[Machine, Program] = field(default_factory=dict["Machine", "Program"], init=False, repr=False)
     _on: dict[str, StagedProgram] = field(default_factory=dict["str", "StagedProgram"], init=False, repr=False)
     _batched: dict[tuple[Mask, int], tuple[StagedProgram, Mask]] = field(
@@ -193,8 +185,7 @@ class StagedProgram:
     @property
     def _trace_name(self) -> str:
         """The key of the function that was traced, if that has one."""
-        source = self.kept_source or next(iter(self.keepers), None)
-        return "" if source is None else source.name
+        return self.kept_source.name if self.kept_source else self.keepers[0].key.name if self.keepers else ""
 
     @functools.cached_property
     def _source_key(self) -> object:
@@ -245,9 +236,9 @@ class StagedProgram:
         made = self._made.get(machine)
         if made is None:
             with self.depth_told():
-                program = replace(self.program, limits={})  # the same code for arrays with other limits
-                is_known = self.program is self._recording and not self.program.limits
-                key = (lambda: self.key) if is_known else None
+                # the same code for arrays with other limits
+                program = replace(self.program, limits={}) if self.program.limits else self.program
+                key = (lambda: self.key) if program is self._recording else None
                 made = self._made[machine] = optimised(program, self.options, machine=machine, key=key)
         return made
 

@@ -20,37 +20,27 @@ from qdtrace.trace.trace import trace_function
 from qdtrace.trace.tree import deepest_region
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from qdtrace.compose.stager import Call
-    from qdtrace.config import Options
-    from qdtrace.limits import Limits
+    from qdtrace.compose.trace_key import Request
 
 
-def staged_call(
-    f: Callable[..., Any],
-    args: Any,
-    kwargs: Any,
-    name: str,
-    options: Options,
-    donations: tuple[Any, Any],
-    given: Sequence[tuple[Any, Limits]],
-) -> tuple[Any, Call | None]:
-    """Traces the function on JAX values of an enclosing `jax.jit` and stages what was traced; `donations` are positions
-    and names of donated arguments, `given` those with limits. Returns the results, and the call of a program if there
-    is one alone."""
-    donated = donated_leaves(f, args, kwargs, *donations)
+def staged_call(request: Request) -> tuple[Any, Call | None]:
+    """Traces a function on JAX values of an enclosing `jax.jit` and stages what was traced. Returns the results, and
+    the call of a program if there is one alone."""
+    args, kwargs, name, options = request.args, request.kwargs, request.name, request.options
+    donated = donated_leaves(request.f, args, kwargs, *request.donations)
     count(traces=1)
     with depth_told(name), timed("tracing"):
         traced = trace_function(
-            f,
+            request.f,
             args,
             kwargs,
             static_argnums=[k for k, a in enumerate(args) if _is_static(a)],
             static_argnames=[k for k, a in kwargs.items() if _is_static(a)],
             name=name,
         )
-    leaves = [x for x in jax.tree.leaves((args, kwargs)) if isinstance(x, Tracer)]
+    leaves = request.leaves()
+    given = [(leaves[number], limits) for number, limits in request.given]
     with depth_told(name, lambda: deepest_region(traced.root)), doing("importing", name, options=options):
         outs, left, alone = stage(traced.root, leaves, traced.names, name, options, donated, given)
     results = jax.tree.unflatten(traced.out_tree, outs)

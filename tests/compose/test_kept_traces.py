@@ -165,23 +165,47 @@ def test_batches_of_equal_graphs_with_other_derivatives(kept_traces):
         assert np.allclose(result, want, rtol=1e-6)
 
 
-def test_other_settings_of_jax_at_the_derivative(kept_traces):
-    """The function is traced again under settings that it was not found with: nothing of that is kept for others."""
-    text = HEAD + "def f(x):\n" + LOOP + "x[i] = (jnp.array([[x[i], 1.0]]) @ jnp.array([x[i], x[i]]))[0]\n    return x"
+PRODUCT = HEAD + "def f(x):\n" + LOOP
+PRODUCT += "x[i] = (jnp.array([[x[i], 1.0]]) @ jnp.array([x[i], x[i]]))[0]\n    return x"
 
-    def pulled():
-        forget()
-        before = qd.stats()
-        with jax.default_matmul_precision("highest"):
-            _, pull = jax.vjp(qd.jit(module(text).f), X)
-        return np.asarray(pull(jnp.ones_like(X))[0]), qd.stats() - before
 
+def pull_back(f):
+    """What pulls a cotangent back, of a call under another setting than that under which it is called."""
+    forget()
     with jax.default_matmul_precision("highest"):
-        run(module(text).f, X)
-    for _ in range(2):
-        result, work = pulled()
+        return jax.vjp(qd.jit(f), X)[1]
+
+
+def test_a_derivative_is_made_under_the_settings_of_the_call(kept_traces):
+    with jax.default_matmul_precision("highest"):
+        run(module(PRODUCT).f, X)
+    for k in range(2):
+        before = qd.stats()
+        (result,) = pull_back(module(PRODUCT).f)(jnp.ones_like(X))
+        work = qd.stats() - before
         assert np.allclose(result, 2 * X + 1, rtol=1e-6)
-        assert (work.traces, work.hits["traces"]) == (1, 1)
+        assert (work.traces, work.derivations, work.hits["traces"]) == (int(k == 0), int(k == 0), 1)
+
+
+def test_other_equations_under_the_settings_of_the_derivative_are_refused(kept_traces):
+    """What the derivative reaches was kept, and the derivative itself was not, so that the trace is a late one."""
+    pull_back(module(PRODUCT).f)
+    pull = pull_back(module(PRODUCT).f)
+    with pytest.raises(qd.TraceValueError, match="is another one now"):
+        pull(jnp.ones_like(X))
+
+
+STOPPED = HEAD + "def f(x):\n    y = qd.zeros(x.shape, x.dtype)\n" + LOOP
+STOPPED += "y[i] = jax.lax.stop_gradient(x[i])\n" + LOOP + "x[i] = y[i] * x[i]\n    return x, y"
+
+
+def test_results_without_tangents_are_known_of_a_found_program(kept_traces):
+    with qd.options(offline_cache=False):
+        expected, _ = gradient(module(STOPPED).f, lambda g: lambda x: g(x)[0] + 3 * g(x)[1])
+    for k in range(2):
+        result, work = gradient(module(STOPPED).f, lambda g: lambda x: g(x)[0] + 3 * g(x)[1])
+        assert same(result, expected)
+        assert (work.traces, work.derivations) == ((1, 1) if k == 0 else (0, 0))
 
 
 def test_a_rule_of_jax_that_is_replaced_after_a_derivative_was_kept(kept_traces, monkeypatch):
