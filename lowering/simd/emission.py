@@ -1,4 +1,4 @@
-"""What writes code for a processor: of tasks, and of maths functions that are never inlined.
+"""The emitters for a processor: of tasks, and of maths functions that are never inlined.
 
 A process that finds all its code in the cache never loads this module.
 """

@@ -238,9 +238,20 @@ class StagedProgram:
             with self.depth_told():
                 # the same code for arrays with other limits
                 program = replace(self.program, limits={}) if self.program.limits else self.program
-                key = (lambda: self.key) if program is self._recording else None
+
+                def key() -> GraphKey:
+                    self._write()
+                    return self.key if program is self._recording else graph_key(program)
+
                 made = self._made[machine] = optimised(program, self.options, machine=machine, key=key)
         return made
+
+    def _write(self) -> None:
+        """Has what was traced for this program written, by asking for the key that it is written with."""
+        if self.one is not None:
+            self.one.staged._write()
+        elif self.keepers:
+            _ = self.key
 
     @functools.cached_property
     def joined(self) -> Program:

@@ -89,6 +89,23 @@ def test_limits_of_arguments_are_those_of_the_call(kept_traces):
         assert np.allclose(grad(X, module(text).f, row), expected, rtol=1e-6)
 
 
+def test_limits_are_those_of_one_argument_of_two_of_a_type(kept_traces):
+    """JAX has one object for both types."""
+    text = HEAD + "def f(x, row, ends):\n" + LOOP.replace("x.shape[0]", "2") + "v = qd.local(x[i])\n"
+    text += "        for k in qd.range(row[i], row[i + 1]):\n            v.value = jnp.sin(v.value) * x[k]\n"
+    text += "        for k in qd.range(ends[i], ends[i + 1]):\n            v.value = jnp.sin(v.value) + x[k % 7]\n"
+    text += "        x[i] = v.value\n    return x"
+    row, ends = jnp.array([0, 2, 4]), jnp.array([0, 40, 100])
+    grad = jax.grad(lambda x, f: qd.jit(f, bounds_from="row")(x, row, ends)[0])
+    with qd.options(offline_cache=False):
+        expected = grad(X, module(text).f)
+    for k in range(2):
+        _, work = run(module(text).f, X, row, ends, bounds_from="row")
+        assert is_found(work) == bool(k)
+    for _ in range(2):
+        assert np.allclose(grad(X, module(text).f), expected, rtol=1e-6)
+
+
 def test_arguments_by_name(kept_traces):
     text = HEAD + "def f(x, *, n, y=None):\n" + LOOP + "x[i] = x[i] * n + (0 if y is None else y[i])\n    return x"
     calls = [{"n": 2}, {"n": 3}, {"n": 2, "y": X}, {"n": 2}]
@@ -213,7 +230,8 @@ def test_another_process_finds_it(tmp_path):
         BASE + "import sys\nx = jnp.linspace(0.5, 2, 7)\ng = qd.jit(f)\nprint(g(x).sum())\n"
         "print(jax.grad(lambda x: g(x).sum())(x).sum())\ns = qd.stats()\n"
         "print(s.traces, s.hits.get('traces', 0))\n"
-        "print(*[f'qdtrace.{name}' in sys.modules for name in ('trace.trace', 'passes.pipelines', 'autodiff.transpose')])\n"
+        "names = 'trace.trace', 'passes.pipelines', 'autodiff.transpose'\n"
+        "print(*[f'qdtrace.{name}' in sys.modules for name in names])\n"
     )
     env = {
         **os.environ,

@@ -60,6 +60,39 @@ def test_a_function_is_kept_when_it_is_compiled(kept_traces):
     assert is_found(work)
 
 
+USES = {
+    "jit": lambda g: jax.jit(lambda x: g(x) + 1)(X),
+    "vmap": lambda g: jax.vmap(g)(jnp.stack([X, X])),
+    "jit of vmap": lambda g: jax.jit(jax.vmap(g))(jnp.stack([X, X])),
+    "jit of vmap of vmap": lambda g: jax.jit(jax.vmap(jax.vmap(g)))(jnp.stack([X, X])[None]),
+    "scan": lambda g: jax.lax.scan(lambda c, _: (g(c), None), X, None, 2),
+    "jvp": lambda g: jax.jvp(g, (X,), (X,)),
+    "grad": lambda g: jax.jit(jax.grad(lambda x: g(x).sum()))(X),
+    "gradients of many": lambda g: jax.vmap(jax.grad(lambda x: g(x).sum()))(jnp.stack([X, X])),
+    "gradient of many": lambda g: jax.grad(lambda x: jax.vmap(g)(x).sum())(jnp.stack([X, X])),
+    "checkpoint": lambda g: jax.grad(lambda x: jax.checkpoint(g)(x).sum())(X),
+    "executable": lambda g: jax.jit(g).lower(X).compile(),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_function_is_kept_whatever_it_is_used_for(kept_traces, use):
+    forget()
+    USES[use](qd.jit(made().f))
+    _, work = run(made().f, X)
+    assert is_found(work)
+
+
+def test_what_is_compiled_without_its_limits_is_kept(kept_traces):
+    """Code is the same for arrays with other limits, so its key is another one."""
+    text = HEAD + "ROW = jnp.array([0, 2, 5])\ndef f(x):\n" + LOOP.replace("x.shape[0]", "2")
+    text += "for k in qd.range(ROW[i], ROW[i + 1]):\n            x[i] += x[k + 2]\n    return x"
+    for k in range(2):
+        result, work = run(module(text).f, X)
+        assert is_found(work) == bool(k)
+        assert same(result, plain(module(text).f, X))
+
+
 def test_programs_of_the_interpreter_are_not_kept(kept_traces):
     expected = plain(made().f, X)
     for _ in range(2):
