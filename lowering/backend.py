@@ -9,7 +9,7 @@ from lowering.llvm.options import emit_options
 from lowering.llvm.target import Target
 from lowering.runtime.cache import Artifact, artifact_cache
 from lowering.runtime.compile import LinkedTask, emission, launcher, link_task, optimised
-from lowering.runtime.handler import bounds_symbols, combine_symbols, handler_text, merge_symbols
+from lowering.runtime.handler import handler_text
 from lowering.runtime.info import describe, usable_cores
 from lowering.runtime.interrupts import watch
 from lowering.runtime.keys import task_contents, versioned
@@ -61,13 +61,9 @@ class CpuBackend(NativeBackend[LinkedTask]):
         """Returns the LLVM code of a task, before LLVM's passes."""
         return (self._emit or emission().emit_task)(task, self.target, emit_options(options))
 
-    def llvm_text(self, task: Task, options: Options) -> str:
-        """Returns the LLVM code of a task as text, before LLVM's passes."""
-        return self.emit(task, options).text
-
     def text(self, task: Task, options: Options, dialect: str) -> str:
         """Returns a task in LLVM's language, before its passes (`llvm`), or as assembly (`asm`)."""
-        text = self.llvm_text(task, options)
+        text = self.emit(task, options).text
         if dialect == "llvm":
             return text
         module, machine = optimised(text, self.target)
@@ -123,11 +119,8 @@ class CpuBackend(NativeBackend[LinkedTask]):
         tasks = list(loaded.values())
         text = functools.partial(handler_text, layout, [task.shape for task in tasks], options.num_threads or 0)
         imports: dict[str, int] = {}
-        for k, (task, linked) in enumerate(zip(layout.program.tasks, tasks, strict=True)):
-            imports[f"qd_task_{k}"] = linked.task_address
-            imports |= dict.fromkeys(bounds_symbols(k, task), linked.bounds_address)
-            imports |= dict.fromkeys(combine_symbols(k, linked.shape), linked.combine_address)
-            imports |= dict.fromkeys(merge_symbols(k, linked.shape), linked.merge_address)
+        for k, linked in enumerate(tasks):
+            imports |= {f"{name}_{k}": address for name, address in linked.addresses.items()}
         return Handler(text, imports, log.know_table)
 
     def load(self, attributes: Mapping[str, str]) -> tuple[int, bool]:

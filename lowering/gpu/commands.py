@@ -42,30 +42,22 @@ class TaskKernels:
 
 
 @dataclass(frozen=True, slots=True)
-class Fill:
-    """Fills memory with a number of one, two or four bytes."""
+class Command:
+    """A launch of a kernel, or a fill of memory by the driver: a record of `tables.COMMAND`."""
 
-    place: Place
-    width: int
-    number: int
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Launches a kernel."""
-
-    symbol: str
-    """Symbol of the kernel in the handler's module."""
-    label: str
-    """Human-readable name of the launch, for errors and profiles."""
+    places: tuple[Place, ...]
+    """Arguments of the kernel, or the memory to fill."""
     blocks: int
-    threads: int
-    arguments: tuple[Place, ...]
+    """Blocks of the launch, or how many numbers are filled in."""
+    symbol: str = ""
+    """Symbol of the kernel in the handler's module; empty for a fill."""
+    label: str = ""
+    """Human-readable name of the launch, for errors and profiles."""
+    threads: int = 0
     shared_bytes: int = 0
-
-
-Command = Fill | Run
+    width: int = 0
+    """Bytes of the number that the driver fills memory with, 1, 2 or 4; 0 for a launch."""
+    number: int = 0
 
 
 def kernel_symbol(task: int, launch: int) -> str:
@@ -115,7 +107,7 @@ def _commands(layout: Layout, pieces: Mapping[Piece[Any], TaskKernels], scratch:
     yield from (_fill(layout, clear) for clear in layout.clears if clear.before == count)
 
 
-def _series(layout: Layout, tasks: range, kernels: TaskKernels, steps: Sequence[Clear | int]) -> Run:
+def _series(layout: Layout, tasks: range, kernels: TaskKernels, steps: Sequence[Clear | int]) -> Command:
     """Returns the launch of a series; its arguments are in the order that `simt.emit_series` defines."""
     first, last = (layout.program.tasks[k] for k in (tasks[0], tasks[-1]))
     taken: list[Place] = []
@@ -130,7 +122,7 @@ def _series(layout: Layout, tasks: range, kernels: TaskKernels, steps: Sequence[
     label = f"{first.name}: {launch.name}" if first is last else f"{first.name} to {last.name}: {launch.name}"
     given = (nothing if place.slot == BLOCK else place for place in taken)
     arguments = (*given, nothing, nothing, _word(layout, tasks[0]), nothing)
-    return Run(kernel_symbol(tasks[0], 0), label, launch.blocks, launch.threads, arguments)
+    return Command(arguments, launch.blocks, kernel_symbol(tasks[0], 0), label, launch.threads)
 
 
 def _word(layout: Layout, k: int) -> Place:
@@ -152,14 +144,15 @@ def _fill(layout: Layout, clear: Clear) -> Command:
     pattern = clear.value * (FIELD // len(clear.value))
     for width in (4, 2, 1):  # the widest unit needs the fewest stores
         if pattern == pattern[:width] * (FIELD // width) and not clear.nbytes % width:
-            return Fill(clear.place, width, int.from_bytes(pattern[:width], "little"), clear.nbytes // width)
+            number = int.from_bytes(pattern[:width], "little")
+            return Command((clear.place,), clear.nbytes // width, width=width, number=number)
     count = clear.nbytes // FIELD
     number = int.from_bytes(pattern, "little", signed=True)
     arguments = (clear.place, _number(layout, count), _number(layout, number))
-    return Run(FILL, FILL, -(-count // THREADS), THREADS, arguments)
+    return Command(arguments, -(-count // THREADS), FILL, FILL, THREADS)
 
 
-def _launches(layout: Layout, k: int, kernels: TaskKernels, scratch: Place) -> Iterator[Run]:
+def _launches(layout: Layout, k: int, kernels: TaskKernels, scratch: Place) -> Iterator[Command]:
     task = layout.program.tasks[k]
     bounds = static_bounds(task)
     start, stop = bounds or (0, 0)
@@ -176,4 +169,4 @@ def _launches(layout: Layout, k: int, kernels: TaskKernels, scratch: Place) -> I
             raise BackendError(f"{task.name}: needs at most {most} iterations, got {stop - start}", loc=task.loc)
         taken = arguments + (_number(layout, 0),) * launch.null_arguments
         label = f"{task.name}: {launch.name}"
-        yield Run(kernel_symbol(k, n), label, blocks, launch.threads, taken, launch.shared_bytes)
+        yield Command(taken, blocks, kernel_symbol(k, n), label, launch.threads, launch.shared_bytes)

@@ -11,7 +11,6 @@ import ctypes
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
-from lowering.gpu.commands import Fill
 from lowering.gpu.fill import FILL
 from lowering.llvm.host import External, Fields, Symbol
 from lowering.runtime.launch_log import LaunchLog, completed, nanoseconds
@@ -90,11 +89,8 @@ class EventLog(LaunchLog):
         commands, pieces = self._commands[table]
         command, ended = commands[(what - table) // COMMAND.size], began + round(seconds * 1e9)
         device = self._driver.platform.jax
-        if isinstance(command, Fill):
-            filled = command.width * command.count
-            return Launch(program, len(program.tasks), True, began, ended, 0, filled, device=device)
-        if command.symbol == FILL:
-            filled = FIELD * command.arguments[1].offset
+        if command.width or command.symbol == FILL:
+            filled = command.width * command.blocks or FIELD * command.places[1].offset
             return Launch(program, len(program.tasks), True, began, ended, 0, filled, device=device)
         task, kernel = map(int, command.symbol.rsplit("_", 2)[1:])
         bounds = [static_bounds(program.tasks[k]) or (0, 0) for k in pieces[task]]

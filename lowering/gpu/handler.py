@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lowering.gpu.commands import Fill, watches
+from lowering.gpu.commands import watches
 from lowering.gpu.driver import LAUNCH_PARAMETERS
 from lowering.gpu.events import EVENTS, mark, write_down
 from lowering.llvm.host import Cell, External, Fields, Function, c_string, function, module_text
@@ -41,21 +41,24 @@ def handler_text(layout: Layout, commands: Sequence[Command]) -> str:
     tables: dict[tuple[Place, ...], str] = {}
     records: list[str] = []
     for k, command in enumerate(commands):
-        taken = (command.place,) if isinstance(command, Fill) else command.arguments
-        if taken not in tables:
-            tables[taken] = f"@places_{k}"
-            rows = [PLACE.constant(slot=place.slot, offset=place.offset) for place in taken]
+        if command.places not in tables:
+            tables[command.places] = f"@places_{k}"
+            rows = [PLACE.constant(slot=place.slot, offset=place.offset) for place in command.places]
             lines.append(f"@places_{k} = private constant {PLACE.table(rows)}")
-        common = {"places": tables[taken], "count": len(taken)}
-        if isinstance(command, Fill):
-            rest = {"kernel": "null", "label": "null", "blocks": command.count, "threads": 0, "shared": 0}
-            records.append(COMMAND.constant(**common, **rest, width=command.width, number=command.number))
-        else:
+        if command.label:
             lines.append(f"@kernel_label_{k} = private constant {c_string(command.label)}")
-            rest = {"kernel": f"@{command.symbol}", "label": f"@kernel_label_{k}"}
-            sizes = {"blocks": command.blocks, "threads": command.threads, "shared": command.shared_bytes}
-            sizes |= {"width": 0, "number": 0}
-            records.append(COMMAND.constant(**common, **rest, **sizes))
+        record = COMMAND.constant(
+            places=tables[command.places],
+            count=len(command.places),
+            kernel=f"@{command.symbol}" if command.symbol else "null",
+            label=f"@kernel_label_{k}" if command.label else "null",
+            blocks=command.blocks,
+            threads=command.threads,
+            shared=command.shared_bytes,
+            width=command.width,
+            number=command.number,
+        )
+        records.append(record)
     faults: list[str] = []
     for k in range(len(layout.faults)):
         declared, table = fault_table(k)
@@ -77,7 +80,7 @@ def handler_text(layout: Layout, commands: Sequence[Command]) -> str:
 
 def imported(layout: Layout, commands: Sequence[Command]) -> tuple[str, ...]:
     """Returns the symbols of the handler whose addresses only this process knows: kernels, words of failures."""
-    kernels = dict.fromkeys(c.symbol for c in commands if not isinstance(c, Fill))
+    kernels = dict.fromkeys(c.symbol for c in commands if c.symbol)
     return (*kernels, *((WORDS,) if watches(layout) else ()))
 
 

@@ -29,18 +29,17 @@ if TYPE_CHECKING:
 RULES: dict[str, Rule] = {}
 
 
-def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Registers a rule for primitives."""
+def rule(name: str) -> Callable[[Rule], Rule]:
+    """Registers a rule for a primitive."""
 
     def register(fn: Rule) -> Rule:
-        for name in names:
-            RULES[name] = fn
+        RULES[name] = fn
         return fn
 
     return register
 
 
-def _define_binary(name: str, integer: str, float_: str) -> None:
+def _define_binary(name: str, integer: str, float_: str = "") -> None:
     def apply(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
         if d.is_float:
             return round_to(o, d, o.op(f"{float_} {o.flags}{o.type(d)} {values[0]}, {values[1]}"))
@@ -52,6 +51,8 @@ def _define_binary(name: str, integer: str, float_: str) -> None:
 _define_binary("add", "add", "fadd")
 _define_binary("sub", "sub", "fsub")
 _define_binary("mul", "mul", "fmul")
+for _name in ("and", "or", "xor"):
+    _define_binary(_name, _name)
 
 
 @rule("div")
@@ -97,22 +98,18 @@ def _bitwise(o: Ops, opcode: str, d: DType, a: str, b: str) -> str:
     return o.cast("bitcast", integer, o.binary(opcode, o.vector(integer), *bits), float_)
 
 
-def _extreme(o: Ops, d: DType, values: list[str], atoms: tuple[Atom, ...], *, largest: bool) -> str:
-    for k in (0, 1):
-        atom = atoms[k]
-        if isinstance(atom, Literal) and d.is_float and atom.value == atom.value:
-            return minimum(o, d, values[1 - k], values[k], largest=largest, number=atom)
-    return minimum(o, d, *values, largest=largest)
+def _define_extreme(name: str, *, largest: bool) -> None:
+    def apply(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
+        for k, atom in enumerate(atoms):
+            if isinstance(atom, Literal) and d.is_float and atom.value == atom.value:
+                return minimum(o, d, values[1 - k], values[k], largest=largest, number=atom)
+        return minimum(o, d, *values, largest=largest)
+
+    RULES[name] = apply
 
 
-@rule("min")
-def _min(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
-    return _extreme(o, d, values, atoms, largest=False)
-
-
-@rule("max")
-def _max(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
-    return _extreme(o, d, values, atoms, largest=True)
+_define_extreme("min", largest=False)
+_define_extreme("max", largest=True)
 
 
 @rule("select")
@@ -147,23 +144,19 @@ def _sign(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom
     return o.select(o.compare("icmp slt", t, x, zero), t, o.constant(-1, d), positive)
 
 
-def _define_unary(name: str, intrinsic: str) -> None:
+def _define_intrinsic(name: str, intrinsic: str, extra: str = "") -> None:
     def apply(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
-        return round_to(o, d, o.intrinsic(intrinsic, REGISTER[d], values[0]))
+        return round_to(o, d, o.intrinsic(intrinsic, REGISTER[d], *values, extra=extra))
 
     RULES[name] = apply
 
 
 for _name, _intrinsic in {
     "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "round_even": "roundeven",
-    "round_away": "round",
+    "round_away": "round", "fma": "fma", "population_count": "ctpop",
 }.items():  # fmt: skip
-    _define_unary(_name, _intrinsic)
-
-
-@rule("fma")
-def _fma(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
-    return round_to(o, d, o.intrinsic("fma", REGISTER[d], *values))
+    _define_intrinsic(_name, _intrinsic)
+_define_intrinsic("clz", "ctlz", "i1 false")
 
 
 @rule("is_finite")
@@ -176,33 +169,20 @@ def _infinity(d: DType) -> str:
     return constant(math.inf, compute_dtype(d))
 
 
-def _define_comparison(name: str, float_: str, signed: str) -> None:
+def _define_comparison(name: str, *, equality: bool = False) -> None:
     def apply(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
         if d.is_float:
-            return o.compare(f"fcmp {float_}", o.type(d), *values)
-        if d.is_signed or name in ("eq", "ne"):
-            return o.compare(f"icmp {signed}", o.type(d), *values)
-        return o.compare(f"icmp u{name}", o.type(d), *values)
+            return o.compare(f"fcmp {'u' if name == 'ne' else 'o'}{name}", o.type(d), *values)
+        sign = "" if equality else "s" if d.is_signed else "u"
+        return o.compare(f"icmp {sign}{name}", o.type(d), *values)
 
     RULES[name] = apply
 
 
-for _name, _float, _signed in [
-    ("lt", "olt", "slt"), ("le", "ole", "sle"), ("gt", "ogt", "sgt"), ("ge", "oge", "sge"), ("eq", "oeq", "eq"),
-    ("ne", "une", "ne"),
-]:  # fmt: skip
-    _define_comparison(_name, _float, _signed)
-
-
-def _define_bits(name: str) -> None:
-    def apply(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
-        return o.binary(name, o.type(d), *values)
-
-    RULES[name] = apply
-
-
-for _name in ("and", "or", "xor"):
-    _define_bits(_name)
+for _name in ("lt", "le", "gt", "ge"):
+    _define_comparison(_name)
+for _name in ("eq", "ne"):
+    _define_comparison(_name, equality=True)
 
 
 @rule("not")
@@ -219,16 +199,6 @@ def _define_shift(name: str, opcode: str) -> None:
 
 for _name, _opcode in [("shift_left", "shl"), ("shift_right_logical", "lshr"), ("shift_right_arithmetic", "ashr")]:
     _define_shift(_name, _opcode)
-
-
-@rule("population_count")
-def _population_count(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
-    return o.intrinsic("ctpop", REGISTER[d], values[0])
-
-
-@rule("clz")
-def _clz(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
-    return o.intrinsic("ctlz", REGISTER[d], values[0], extra="i1 false")
 
 
 @rule("convert")

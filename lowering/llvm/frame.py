@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from lowering.llvm.crossings import Crossings
+from lowering.llvm.descriptions import OddDivisor
 from lowering.llvm.ops import Ops
 from lowering.llvm.types import REGISTER, constant
 from lowering.llvm.vectors import SCALAR, Value
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
     from typing import Any
 
-    from lowering.llvm.descriptions import GlobalMemory, OddDivisor, PrivateMemory
+    from lowering.llvm.descriptions import GlobalMemory, PrivateMemory
     from lowering.llvm.facts import TaskFacts
     from lowering.llvm.target import Target
     from lowering.llvm.text import Text
     from qdtrace.ir.program import Eqn
+    from qdtrace.ir.types import DType
 
     EmitEqns = Callable[[Any, Sequence[Eqn]], None]
 
@@ -105,6 +107,11 @@ class Frame:
         assert register is not None, f"{atom!r} is not uniform"
         return register
 
+    def mapped(self, value: Value, atoms: Sequence[Atom], make: Callable[[Ops, list[str]], str]) -> Value:
+        """Returns `make` of each register of a value and of the registers of the operands that go with it."""
+        assert value.scalar is not None
+        return Value(value.dtype, scalar=make(self.scalar, [value.scalar, *map(self.scalar_of, atoms)]))
+
     def bind_index(self, var: Var, index: str) -> None:
         """Binds the task index, given as i64."""
         self.index = index
@@ -115,6 +122,10 @@ class Frame:
     def where_active(self, condition: str) -> str:
         """Returns a condition (i1) restricted to code that some lane executes."""
         return condition
+
+    def odd_divisor(self, divisor: Atom, is_odd: Callable[[Ops, DType, str], str]) -> OddDivisor:
+        """Tests the divisors of active lanes for oddness (`quotients`)."""
+        return OddDivisor((), is_odd(self.scalar, divisor.dtype, self.scalar_of(divisor)))
 
     def alignment(self, memory: GlobalMemory, indices: Sequence[Atom]) -> int:
         """Returns the alignment of an element in bytes if it is known to exceed that of its dtype, else 0."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lowering.llvm.frame import Frame
+    from lowering.llvm.ops import Ops
     from qdtrace.ir.program import Atom, Eqn
 
 
@@ -33,16 +34,26 @@ def _pointer(f: Frame, ref: PrivateMemory, indices: Sequence[Atom]) -> str:
     return f.text.op(f"getelementptr {kind}, ptr {ref.pointer}, i64 {element}")
 
 
+def from_private(o: Ops, dtype: DType, raw: str) -> str:
+    """Converts a value from its type in private memory to its type in registers."""
+    return o.cast("trunc", "i8", raw, "i1") if dtype is DType.bool else raw
+
+
+def to_private(o: Ops, dtype: DType, value: str) -> str:
+    """Converts a value from its type in registers to its type in private memory."""
+    return o.cast("zext", "i1", value, "i8") if dtype is DType.bool else value
+
+
 def load_private(f: Frame, ref: PrivateMemory, indices: Sequence[Atom]) -> Value:
     """Loads an element of private memory."""
     d = ref.type.dtype
     raw = f.text.op(f"load {PRIVATE[d]}, ptr {_pointer(f, ref, indices)}")
-    return Value(d, scalar=f.scalar.cast("trunc", "i8", raw, "i1") if d is DType.bool else raw)
+    return Value(d, scalar=from_private(f.scalar, d, raw))
 
 
 def store_private(f: Frame, ref: PrivateMemory, value: Value, indices: Sequence[Atom]) -> None:
     """Stores an element of private memory."""
     d = ref.type.dtype
     assert value.scalar is not None
-    raw = f.scalar.cast("zext", "i1", value.scalar, "i8") if d is DType.bool else value.scalar
+    raw = to_private(f.scalar, d, value.scalar)
     f.text.do(f"store {PRIVATE[d]} {raw}, ptr {_pointer(f, ref, indices)}")

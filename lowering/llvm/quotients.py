@@ -8,34 +8,25 @@ where a following sum can be fused with it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lowering.llvm.conversions import round_to
-from lowering.llvm.descriptions import OddDivisor
 from lowering.llvm.types import REGISTER
 from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from lowering.llvm.descriptions import OddDivisor
     from lowering.llvm.frame import Frame
     from lowering.llvm.ops import Ops
     from lowering.llvm.vectors import Value
-    from qdtrace.ir.program import Atom, Eqn, Var
-
-    LookAt = Callable[[Any, Atom], OddDivisor]
+    from qdtrace.ir.program import Eqn, Var
 
 _LAYOUT = {DType.f32: ("i32", 24, 252), DType.f64: ("i64", 53, 2044)}
 """The integer of each dtype's width, the position of the exponent without the sign, and the number of
 exponents of divisors whose reciprocals are all normal."""
 
 
-def look_at(f: Frame, divisor: Atom) -> OddDivisor:
-    """Tests a uniform divisor for oddness."""
-    return OddDivisor((), is_odd(f.scalar, divisor.dtype, f.scalar_of(divisor)))
-
-
-def is_odd(o: Ops, d: DType, divisor: str) -> str:
+def _is_odd(o: Ops, d: DType, divisor: str) -> str:
     """Returns whether a divisor is odd: subtracting a bit pattern brings the exponents of all others below a limit."""
     integer, exponent, largest = _LAYOUT[d]
     t = o.vector(integer)
@@ -44,21 +35,21 @@ def is_odd(o: Ops, d: DType, divisor: str) -> str:
     return o.compare("icmp uge", t, above, o.number(integer, largest << exponent))
 
 
-def note_divisor(f: Frame, inverse: Var, look_at: LookAt = look_at) -> None:
+def note_divisor(f: Frame, inverse: Var) -> None:
     """Tests a divisor where its reciprocal is defined, before the loops that divide by it."""
     divisor = f.facts.divisors.get(inverse)
     if divisor is not None and f.scalar.fast_math and inverse.dtype in _LAYOUT:
-        f.odd[_registers(f.env[inverse])] = look_at(f, divisor)
+        f.odd[_registers(f.env[inverse])] = f.odd_divisor(divisor, _is_odd)
 
 
-def emit_quotient(f: Frame, eqn: Eqn, look_at: LookAt = look_at) -> None:
+def emit_quotient(f: Frame, eqn: Eqn) -> None:
     """Emits `quotient x r c`."""
     _, r, c = eqn.invars
     out = eqn.outvars[0]
     o = f.ops(out)
     x_registers, r_registers, c_registers = (f.operands(out, a) for a in eqn.invars)
     if o.fast_math and out.dtype in _LAYOUT:
-        odd = f.odd.get(_registers(f.value(c))) or look_at(f, r)
+        odd = f.odd.get(_registers(f.value(c))) or f.odd_divisor(r, _is_odd)
         f.bind(out, _multiplied(f, o, out.dtype, odd, x_registers, r_registers, c_registers))
     else:
         pairs = zip(x_registers, r_registers, strict=True)

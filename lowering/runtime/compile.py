@@ -12,7 +12,7 @@ import llvmlite.binding as llvm
 from lowering.llvm.target import Target, optimise
 from lowering.llvm.unlocked import emit_object
 from lowering.runtime.cache import Artifact, ArtifactCache
-from lowering.runtime.handler import LAUNCHER_EXPORTS, TaskShape, launcher_text
+from lowering.runtime.handler import FUNCTIONS, LAUNCHER_EXPORTS, TaskShape, launcher_text
 from lowering.runtime.info import usable_cores
 from lowering.runtime.jit import link
 from lowering.runtime.keys import artifact_key, digest
@@ -34,13 +34,8 @@ T = TypeVar("T")
 class LinkedTask:
     """The addresses of a task's functions in this process, and its shape."""
 
-    task_address: int
-    bounds_address: int
-    """Address of `qd_bounds`, or 0 if the bounds are constants in the handler's table."""
-    combine_address: int
-    """Address of `qd_combine`, or 0 if the task does not reduce."""
-    merge_address: int
-    """Address of `qd_merge`, or 0 if threads have no copies of arrays."""
+    addresses: Mapping[str, int]
+    """Addresses by the names of `handler.FUNCTIONS`."""
     shape: TaskShape
 
 
@@ -130,10 +125,11 @@ def math_function(symbol: str, target: Target, cache: ArtifactCache | None) -> i
 
 
 def _shape_of(artifact: Artifact) -> TaskShape:
-    numbers = [int(str(artifact.facts[fact])) for fact in ("cost", "lanes", "slot_bytes", "updates")]
+    cost, lanes, slot_bytes, updates = (int(str(artifact.facts[f])) for f in ("cost", "lanes", "slot_bytes", "updates"))
+    functions = tuple(cast("list[str]", artifact.facts["functions"]))
     copies = cast("list[tuple[int, int, int, str]]", artifact.facts["copies"])
     records = tuple(CopyRecord(ref, at, nbytes, bytes.fromhex(neutral)) for ref, at, nbytes, neutral in copies)
-    return TaskShape(*numbers, copies=records)
+    return TaskShape(cost, lanes, functions, slot_bytes, updates, records)
 
 
 def link_task(content: str, emit: Callable[[], TaskCode], target: Target, cache: ArtifactCache | None) -> LinkedTask:
@@ -144,7 +140,7 @@ def link_task(content: str, emit: Callable[[], TaskCode], target: Target, cache:
         code = emit()
         text, called = emission().without_calls(code.text)
         facts = {"cost": code.cost, "lanes": code.lanes, "slot_bytes": code.slot_bytes, "calls": list(called)}
-        facts["bounds"] = "@qd_bounds(" in text
+        facts["functions"] = [name for name in FUNCTIONS if f"void @{name}(" in text]
         numbers = {ref: number for number, ref in enumerate(code.refs)}
         copies = [(numbers[p.ref], p.offset, p.nbytes, p.neutral.value.tobytes().hex()) for p in code.copies.parts]
         facts |= {"updates": code.updates, "copies": copies}
@@ -155,15 +151,9 @@ def link_task(content: str, emit: Callable[[], TaskCode], target: Target, cache:
     def make() -> LinkedTask:
         artifact = load_or_make(key, compiled, cache)
         shape = _shape_of(artifact)
-        more = [*(["qd_combine"] if shape.slot_bytes else []), *(["qd_merge"] if shape.copies else [])]
-        if artifact.facts["bounds"]:
-            more.append("qd_bounds")
-        exports = ("qd_task", *more)
         called = cast("list[str]", artifact.facts["calls"])
         imports = {symbol: math_function(symbol, target, cache) for symbol in called}
-        addresses = make_runnable(f"task_{key}", artifact, exports, imports, target)
-        bounds, combine, merge = (addresses.get(symbol, 0) for symbol in ("qd_bounds", "qd_combine", "qd_merge"))
-        return LinkedTask(addresses["qd_task"], bounds, combine, merge, shape)
+        return LinkedTask(make_runnable(f"task_{key}", artifact, shape.functions, imports, target), shape)
 
     return _tasks.get(key, make)
 

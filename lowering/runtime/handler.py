@@ -42,12 +42,20 @@ if TYPE_CHECKING:
 
     from lowering.llvm.host import I64, Code, Ptr, Value
     from lowering.runtime.layout import Layout
-    from qdtrace.ir.program import Task
 
 GRAIN_OPERATIONS = 32768
 """The fewest scalar operations of a chunk for a thread: some microseconds of work, as long as waking one takes."""
 SLOT_OPERATIONS = 4
 """Scalar operations of a chunk that pay for clearing and combining one byte of its slot."""
+
+
+FUNCTIONS = {
+    "qd_bounds": "ptr, ptr",
+    "qd_combine": "ptr, ptr, i64",
+    "qd_merge": "ptr, i64, i64, ptr",
+    "qd_task": "ptr, i64, i64, ptr",
+}
+"""Functions of a task that the launcher calls, with the types of their parameters; only `qd_task` is always there."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +65,8 @@ class TaskShape:
     cost: int
     """Estimated scalar operations of one iteration."""
     lanes: int
+    functions: tuple[str, ...] = ("qd_task",)
+    """Functions that the task has."""
     slot_bytes: int = 0
     """Bytes for the partial results of a chunk; 0 if the task does not reduce."""
     updates: int = 0
@@ -79,17 +89,15 @@ def grain_of(shape: TaskShape) -> int:
 
 
 def handler_text(layout: Layout, shapes: Sequence[TaskShape], max_threads: int = 0) -> str:
-    """Returns LLVM IR of the handler: exports `qd_handler` and `qd_table`, imports `qd_run` and, for each task,
-    `qd_task_K`, `qd_bounds_K` (dynamic bounds), `qd_combine_K` (if it reduces) and `qd_merge_K` (if it has copies)."""
+    """Returns LLVM IR of the handler: exports `qd_handler` and `qd_table`, imports `qd_run` and the functions of each
+    task, `qd_task_K` and others, by its number."""
     program = layout.program
     constants, signature = signature_of(layout)
     lines = ["declare ptr @qd_run(ptr, ptr)", *constants]
     records: list[str] = []
     for k, (task, shape) in enumerate(zip(program.tasks, shapes, strict=True)):
-        lines += [f"declare void @{symbol}(ptr, ptr)" for symbol in bounds_symbols(k, task)]
-        lines += [f"declare void @{symbol}(ptr, ptr, i64)" for symbol in combine_symbols(k, shape)]
-        lines += [f"declare void @{symbol}(ptr, i64, i64, ptr)" for symbol in merge_symbols(k, shape)]
-        lines += [f"declare void @qd_task_{k}(ptr, i64, i64, ptr)"]
+        lines += [f"declare void @{name}_{k}({FUNCTIONS[name]})" for name in shape.functions]
+        functions = {name: f"@{name}_{k}" if name in shape.functions else "null" for name in FUNCTIONS}
         places = [layout.places[v] for v in layout.task_refs[k]]
         rows = [PLACE.constant(slot=place.slot, offset=place.offset) for place in places]
         lines += [f"@places_{k} = private constant {PLACE.table(rows)}"]
@@ -100,19 +108,19 @@ def handler_text(layout: Layout, shapes: Sequence[TaskShape], max_threads: int =
             lines += [f"@copies_{k} = private constant {COPY.table(c.constant for c in shape.copies)}"]
         start, stop = static_bounds(task) or (0, 0)
         record = TASK.constant(
-            code=f"@qd_task_{k}",
-            bounds=_first(bounds_symbols(k, task)),
+            code=functions["qd_task"],
+            bounds=functions["qd_bounds"],
             places=f"@places_{k}",
             ref_count=len(places),
             start=start,
             stop=stop,
             grain=grain_of(shape),
             lanes=shape.lanes,
-            combine=_first(combine_symbols(k, shape)),
+            combine=functions["qd_combine"],
             slot_bytes=shape.slot_bytes,
             most_slots=slot_limit(shape.slot_bytes),
             updates=shape.updates,
-            merge=_first(merge_symbols(k, shape)),
+            merge=functions["qd_merge"],
             copy_bytes=shape.copy_bytes,
             copies=f"@copies_{k}" if shape.copies else "null",
             copy_count=len(shape.copies),
@@ -137,25 +145,6 @@ def handler_text(layout: Layout, shapes: Sequence[TaskShape], max_threads: int =
         loops=int(any(eqn.primitive.loops for task in program.tasks for eqn in walk_eqns(task.body))),
     )
     return "\n".join([*lines, *entry_lines(TASK.table(records), table), ""])
-
-
-def _first(symbols: tuple[str, ...]) -> str:
-    return f"@{symbols[0]}" if symbols else "null"
-
-
-def bounds_symbols(k: int, task: Task) -> tuple[str, ...]:
-    """Returns the symbol of the bounds function of task number `k`, or none if its bounds are static."""
-    return () if static_bounds(task) else (f"qd_bounds_{k}",)
-
-
-def combine_symbols(k: int, shape: TaskShape) -> tuple[str, ...]:
-    """Returns the symbol that combines the slots of chunks of task number `k`, or none if it does not reduce."""
-    return (f"qd_combine_{k}",) if shape.slot_bytes else ()
-
-
-def merge_symbols(k: int, shape: TaskShape) -> tuple[str, ...]:
-    """Returns the symbol that merges threads' copies of task number `k`, or none if it has no copies."""
-    return (f"qd_merge_{k}",) if shape.copies else ()
 
 
 @function()

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from lowering.llvm.descriptions import OddDivisor
 from lowering.llvm.frame import Frame
 from lowering.llvm.ops import Ops
 from lowering.llvm.types import BYTES, REGISTER, constant
@@ -137,6 +138,13 @@ class LaneFrame(Frame):
         """Returns a varying value, made vector by vector."""
         return Value(dtype, vectors=[make(v) for v in range(self.vectors)])
 
+    def mapped(self, value: Value, atoms: Sequence[Atom], make: Callable[[Ops, list[str]], str]) -> Value:
+        """Returns `make` of each register of a value and of the registers of the operands that go with it."""
+        vectors = value.vectors
+        if vectors is None:
+            return super().mapped(value, atoms, make)
+        return self.each(value.dtype, lambda v: make(self.vector, [vectors[v], *(self.vector_of(a, v) for a in atoms)]))
+
     def bind_index(self, var: Var, index: str) -> None:
         """Binds the task index, given for lane 0 as i64."""
         super().bind_index(var, index)
@@ -237,6 +245,14 @@ class LaneFrame(Frame):
         if mask.vectors is None or mask.nonempty:
             return condition
         return self.text.op(f"and i1 {condition}, {self.any(mask.vectors)}")
+
+    def odd_divisor(self, divisor: Atom, is_odd: Callable[[Ops, DType, str], str]) -> OddDivisor:
+        """Tests the divisors of active lanes for oddness (`quotients`)."""
+        if self.value(divisor).is_uniform:
+            return super().odd_divisor(divisor, is_odd)
+        odd = [is_odd(self.vector, divisor.dtype, x) for x in self.vectors_of(divisor)]
+        lanes = self.narrowed(self.mask, odd)
+        return OddDivisor(lanes, self.any(lanes))
 
     def mask_of(self, mask: Mask, v: int) -> str:
         """Returns the mask of vector v as an operand."""

@@ -10,7 +10,6 @@ from lowering.llvm.descriptions import PrivateMemory
 from lowering.llvm.types import PRIVATE, kept_bytes
 from lowering.simd.transfers import gather, scatter
 from qdtrace.ir.program import Literal, ref_type
-from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,7 +69,7 @@ def load_private(f: LaneFrame, ref: PrivateMemory, indices: Sequence[Atom]) -> V
             raw = f.text.op(f"load {f.lanes.of(PRIVATE[d])}, ptr {_element(f, ref, indices, v)}")
         else:
             raw = gather(f, PRIVATE[d], _pointers(f, ref, indices, v), f.mask_of(f.mask, v), "")
-        return f.vector.cast("trunc", "i8", raw, "i1") if d is DType.bool else raw
+        return private.from_private(f.vector, d, raw)
 
     return f.each(d, load)
 
@@ -84,8 +83,7 @@ def store_private(f: LaneFrame, ref: PrivateMemory, value: Value, indices: Seque
     kind = PRIVATE[d]
     vector, fixed = f.lanes.of(kind), _is_fixed(f, indices)
     for v in range(f.vectors):
-        spelled = f.lanes_of(value, v)
-        raw = o.cast("zext", "i1", spelled, "i8") if d is DType.bool else spelled
+        raw = private.to_private(o, d, f.lanes_of(value, v))
         if not fixed:
             scatter(f, kind, raw, _pointers(f, ref, indices, v), f.mask_of(f.mask, v), "")
             continue

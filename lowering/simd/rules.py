@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from lowering.llvm import rules
 from lowering.llvm.borders import after, before
 from lowering.llvm.parts import emit_in_parts
+from lowering.llvm.quotients import note_divisor
 from lowering.llvm.types import REGISTER
 from lowering.simd import checks, control, memory, private
 from lowering.simd.accumulation.atomic import atomic
@@ -14,7 +15,6 @@ from lowering.simd.accumulation.rules import accum
 from lowering.simd.accumulation.shared import update
 from lowering.simd.accumulation.update_groups import group_updates
 from lowering.simd.interleave import plan_stores, settle_stores
-from lowering.simd.quotients import emit_quotient, note_divisor
 from qdtrace.ir.program import Literal
 
 if TYPE_CHECKING:
@@ -86,7 +86,6 @@ _SHARED: dict[str, Rule] = {"accum": accum, "atomic": atomic}
 SCALAR_RULES: Mapping[str, Rule] = {**rules.RULES, **_SHARED}
 LANE_RULES: Mapping[str, Rule] = {
     **SCALAR_RULES, "select": _select, "div": _div, "rem": _rem, "shift_right_logical": _rem, "and": _rem,
-    "quotient": emit_quotient,
     "load": memory.load, "store": memory.store, "cell": private.allocate, "bound": checks.bound, "check": checks.check,
     "lane_max": _lane_max,
     "if": control.emit_if, "for": control.emit_for, "while": control.emit_while,

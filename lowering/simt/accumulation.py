@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from lowering.llvm.addresses import ahead, element_pointer, in_range
 from lowering.llvm.atomics import atomic_scalar
-from lowering.llvm.combining import combine, swapped
+from lowering.llvm.combining import combine, updated
 from lowering.llvm.descriptions import GlobalMemory
 from lowering.llvm.memory import from_memory, load_scalar, store_scalar, to_memory
 from lowering.llvm.private import load_private, store_private
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from lowering.plan.sums import Part
     from lowering.simt.frame import KernelFrame
-    from qdtrace.ir.program import Atom, Eqn
+    from qdtrace.ir.program import Eqn
     from qdtrace.ir.types import DType
 
 
@@ -40,9 +40,8 @@ def accum(f: KernelFrame, eqn: Eqn) -> None:
     d = ref.dtype
     if ref in f.privates:
         private = f.privates[ref]
-        old = load_private(f, private, indices)
-        assert old.scalar is not None
-        store_private(f, private, Value(d, scalar=combine(f.scalar, op, d, old.scalar, value)), indices)
+        new = updated(f, op, load_private(f, private, indices), eqn.invars[1:2])
+        store_private(f, private, new, indices)
         return
     match f.plan.sums.where(eqn):
         case Where.REGISTERS:
@@ -67,28 +66,15 @@ def atomic(f: KernelFrame, eqn: Eqn) -> None:
     """Emits `atomic`: an update that returns the old value."""
     op, out, ref = eqn.params["op"], eqn.outvars[0], reference(eqn)
     count = 2 if op == "cas" else 1
-    values, indices = [f.scalar_of(a) for a in eqn.invars[1 : 1 + count]], eqn.invars[1 + count :]
-    if ref in f.privates:
-        _private_atomic(f, eqn, values, indices)
+    values, indices = eqn.invars[1 : 1 + count], eqn.invars[1 + count :]
+    if ref in f.privates:  # which no other thread sees
+        f.env[out] = old = load_private(f, f.privates[ref], indices)
+        store_private(f, f.privates[ref], updated(f, op, old, values), indices)
         return
     memory = f.globals[ref]
     pointer = element_pointer(f, memory, indices)
-    f.env[out] = Value(out.dtype, scalar=atomic_scalar(f, op, out.dtype, memory, pointer, values))
-
-
-def _private_atomic(f: KernelFrame, eqn: Eqn, values: list[str], indices: tuple[Atom, ...]) -> None:
-    """Reads, combines and writes an element of private memory, which no other thread sees."""
-    private, out, op = f.privates[reference(eqn)], eqn.outvars[0], eqn.params["op"]
-    d, o = out.dtype, f.scalar
-    f.env[out] = old = load_private(f, private, indices)
-    assert old.scalar is not None
-    if op == "exchange":
-        new = values[0]
-    elif op == "cas":
-        new = swapped(o, d, old.scalar, *values)
-    else:
-        new = combine(o, op, d, old.scalar, values[0])
-    store_private(f, private, Value(d, scalar=new), indices)
+    old = atomic_scalar(f, op, out.dtype, memory, pointer, [f.scalar_of(a) for a in values])
+    f.env[out] = Value(out.dtype, scalar=old)
 
 
 # Sums of blocks

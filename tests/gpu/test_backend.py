@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
-from lowering.gpu.commands import Run, TaskKernels, plan_commands
+from lowering.gpu.commands import TaskKernels, plan_commands
 from lowering.runtime.layout import Place, plan_layout
 from lowering.runtime.native import Piece
 from lowering.simt.code import Launch
@@ -230,9 +230,8 @@ def test_null_arguments_and_shared_memory_of_a_launch() -> None:
     launch = Launch("k", threads=4, blocks=0, shared_bytes=64, null_arguments=2)
     layout = plan_layout(program)
     (run,) = plan_commands(layout, {ALONE: TaskKernels(tuple(range(len(refs))), (launch,), 0)}, Place(0))
-    assert isinstance(run, Run)
     nothing = Place(layout.slot_count)
-    assert run.arguments[len(refs) :] == (nothing, Place(layout.slot_count, 8), *[nothing] * 4)
+    assert run.places[len(refs) :] == (nothing, Place(layout.slot_count, 8), *[nothing] * 4)
     assert (run.blocks, run.threads, run.shared_bytes) == (2, 4, 64)
 
 

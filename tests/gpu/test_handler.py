@@ -80,10 +80,10 @@ def handler():
     launcher = link("test_gpu_launcher", code, LAUNCHER_EXPORTS, functions, host)
     layout = plan_layout(affine(8))
     (task,) = layout.program.tasks
-    from lowering.gpu.commands import Run
+    from lowering.gpu.commands import Command
 
     places = tuple(layout.places[v] for v in layout.task_refs[0])
-    text = handler_text(layout, [Run("qd_kernel_0_0", f"{task.name}: k", 3, 32, places, 96)] * 2)
+    text = handler_text(layout, [Command(places, 3, "qd_kernel_0_0", f"{task.name}: k", 32, 96)] * 2)
     imports = {"qd_run": launcher["qd_run"], "qd_kernel_0_0": kernel, **fault_imports(layout.texts)}
     made = link("test_gpu_handler", object_code(text, host), ("qd_handler",), imports, host)
     with current(driver):

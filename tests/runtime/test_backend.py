@@ -243,6 +243,6 @@ def test_a_cached_program_runs_no_llvm_pass(tmp_path):
 def test_texts():
     backend, options = CpuBackend(), uncached()
     (task,) = affine(8).tasks
-    assert "define void @qd_task(" in backend.llvm_text(task, options)
+    assert "define void @qd_task(" in backend.emit(task, options).text
     assert "qd_task:" in backend.text(task, options, "asm")
     assert backend.emit(task, options).lanes >= 1

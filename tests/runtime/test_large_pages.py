@@ -28,7 +28,7 @@ def program(size: int, *, in_place: bool = False) -> Program:
 
 def large_results(made: Program) -> list[tuple[int, int]]:
     """What the table of the handler says: slots (operands count first) and bytes, up to the end of the table."""
-    text = handler_text(plan_layout(made), [TaskShape(1, 1, 0)] * len(made.tasks))
+    text = handler_text(plan_layout(made), [TaskShape(1, 1)] * len(made.tasks))
     (table,) = re.findall(r"@large = private constant (.*)", text)
     *rows, end = [(int(slot), int(size)) for slot, size in re.findall(r"{i64 (-?\d+), i64 (\d+)}", table)]
     assert end == (-1, 0)

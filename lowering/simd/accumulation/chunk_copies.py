@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lowering.llvm.combining import combine
+from lowering.llvm.combining import combine, updated
 from lowering.llvm.descriptions import GlobalMemory
 from lowering.llvm.memory import from_memory, load_scalar, store_scalar, to_memory
 from lowering.llvm.types import BYTES, MEMORY
 from lowering.simd.accumulation.elements import clear_elements, load_elements, store_elements
-from lowering.simd.accumulation.lanes import active_or_identity, combined, reduce_lanes
+from lowering.simd.accumulation.lanes import active_or_identity, reduce_lanes
 from lowering.simd.accumulation.slots import in_slot
 from lowering.simd.accumulation.state import ChunkCopy
 from lowering.simd.addresses import locate
@@ -87,7 +87,7 @@ def into_chunk_copy(f: LaneFrame, ref: Var, indices: tuple[Atom, ...], op: str, 
         total = reduce_lanes(f, op, d, active_or_identity(f, f.mask, op, d, value))
         _into_element(f, memory, address, op, total)
     elif address.stride == 1 and copy.count == 1:
-        lanes = combined(f, op, load_lanes(f, memory, address, f.mask), value).vectors
+        lanes = updated(f, op, load_lanes(f, memory, address, f.mask), [value]).vectors
         assert lanes is not None
         store_lanes(f, memory, address, lanes)
     else:

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from lowering.llvm.combining import combine
-from lowering.llvm.vectors import Value
 from qdtrace.ir.combining import identity
 
 if TYPE_CHECKING:
@@ -16,16 +15,6 @@ if TYPE_CHECKING:
     from lowering.simd.frame import LaneFrame
     from qdtrace.ir.program import Atom
     from qdtrace.ir.types import DType
-
-
-def combined(f: LaneFrame, op: str, old: Value, value: Atom) -> Value:
-    """Returns `old op value` in every lane."""
-    d = old.dtype
-    if old.scalar is not None:
-        return Value(d, scalar=combine(f.scalar, op, d, old.scalar, f.scalar_of(value)))
-    assert old.vectors is not None
-    olds = old.vectors
-    return f.each(d, lambda v: combine(f.vector, op, d, olds[v], f.vector_of(value, v)))
 
 
 def reduce_lanes(f: LaneFrame, op: str, d: DType, vectors: list[str]) -> str:

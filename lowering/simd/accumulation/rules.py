@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lowering.llvm.combining import updated
 from lowering.plan.sums import Where
 from lowering.simd.accumulation.chunk_copies import close_chunk_copies, into_chunk_copy, open_chunk_copies
 from lowering.simd.accumulation.exclusive import update_own
-from lowering.simd.accumulation.lanes import combined
 from lowering.simd.accumulation.registers import close_registers, into_register, open_registers
 from lowering.simd.accumulation.shared import update
 from lowering.simd.accumulation.update_groups import UpdateGroup
@@ -27,7 +27,7 @@ def accum(f: LaneFrame, eqn: Eqn) -> None:
     ref, value, indices, op = reference(eqn), eqn.invars[1], indices_of(eqn), eqn.params["op"]
     if ref in f.privates:
         private = f.privates[ref]
-        store_private(f, private, combined(f, op, load_private(f, private, indices), value), indices)
+        store_private(f, private, updated(f, op, load_private(f, private, indices), [value]), indices)
         return
     match f.accumulators.plan.sums.where(eqn):
         case Where.REGISTERS:

@@ -16,14 +16,14 @@ from lowering.llvm.atomics import atomic_scalar, exchange_record
 from lowering.llvm.combining import combine
 from lowering.llvm.memory import load_scalar, store_scalar
 from lowering.llvm.ops import Ops
-from lowering.llvm.types import BYTES, MEMORY, REGISTER
+from lowering.llvm.private import from_private, to_private
+from lowering.llvm.types import BYTES, MEMORY, PRIVATE
 from lowering.llvm.vectors import Lanes
 from lowering.simd.accumulation.exclusive import update_own
 from lowering.simd.accumulation.lanes import active_or_identity, each_active, reduce_lanes
 from lowering.simd.addresses import lane_pointers, locate
 from lowering.simd.interleave import pick
 from qdtrace.ir.program import ref_type
-from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from lowering.simd.accumulation.update_groups import UpdateGroup
     from lowering.simd.descriptions import Address
     from lowering.simd.frame import LaneFrame
+    from qdtrace.ir.types import DType
 
 UNROLL = 4
 """Unrolling of the loop over lanes without locks."""
@@ -84,7 +85,7 @@ def _scalar(f: LaneFrame, memory: GlobalMemory, group: UpdateGroup, pointer: str
 def _lanes(f: LaneFrame, memory: GlobalMemory, group: UpdateGroup, address: Address) -> None:
     """Emits updates lane after lane. Operands go through the stack, as records, so that a lane loads its own."""
     text, d, width, many = f.text, group.ref.dtype, f.width, len(group.values)
-    kind = "i8" if d is DType.bool else REGISTER[d]
+    kind = PRIVATE[d]
     pointers, values = text.slot(f"[{width} x ptr]"), text.slot(f"[{width * many} x {kind}]")
 
     def lane_of(pointer: str, type_: str, lane: str) -> str:
@@ -97,15 +98,12 @@ def _lanes(f: LaneFrame, memory: GlobalMemory, group: UpdateGroup, address: Addr
             make = _locked_components if locked else _plain_components
             make(f, memory, group, target, given)
             return
-        raw = text.op(f"load {kind}, ptr {given}")
-        value = f.scalar.cast("trunc", "i8", raw, "i1") if d is DType.bool else raw
+        value = from_private(f.scalar, d, text.op(f"load {kind}, ptr {given}"))
         _element(f, memory, group.op, target, value, locked)
 
     for v in range(f.vectors):
         text.do(f"store {f.lanes.of('ptr')} {lane_pointers(f, address, MEMORY[d], v)}, ptr {pointers}")
-        spelled = [f.vector_of(value, v) for value in group.values]
-        if d is DType.bool:
-            spelled = [f.vector.cast("zext", "i1", s, "i8") for s in spelled]
+        spelled = [to_private(f.vector, d, f.vector_of(value, v)) for value in group.values]
         for k in range(many):
             wanted = [e % many * width + e // many for e in range(k * width, (k + 1) * width)]
             raw = spelled[0] if many == 1 else pick(f, kind, spelled, wanted)
