@@ -14,6 +14,7 @@ import numpy as np
 from lowering.llvm import conversions, elementary, integers
 from lowering.llvm.conversions import round_to
 from lowering.llvm.types import REGISTER, compute_dtype, constant
+from qdtrace.ir.powers import power
 from qdtrace.ir.program import Literal
 from qdtrace.ir.types import DType
 
@@ -216,15 +217,7 @@ def _integer_pow(o: Ops, d: DType, values: list[str], params: Params, atoms: tup
     y = int(params["y"])
     if d is not compute_dtype(d):
         return round_to(o, d, _integer_pow(o, DType.f32, values, params, atoms))
-    result, square, left = None, values[0], abs(y)
-    multiply = RULES["mul"]
-    while left:
-        if left & 1:
-            result = square if result is None else multiply(o, d, [result, square], {}, ())
-        left >>= 1
-        if left:
-            square = multiply(o, d, [square, square], {}, ())
-    one = o.constant(1, d)
+    result, one = power(values[0], abs(y), lambda a, b: RULES["mul"](o, d, [a, b], {}, ())), o.constant(1, d)
     if result is None:
         return one
     if y > 0:

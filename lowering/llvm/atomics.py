@@ -70,31 +70,35 @@ def _from_bits(o: Ops, d: DType, bits: str) -> str:
     return from_memory(o, d, o.cast("bitcast", _integer(d), bits, MEMORY[d]))
 
 
-def _swap(
-    f: Frame, kind: str, nbytes: int, memory: GlobalMemory, pointer: str, expected: str, new: str
-) -> tuple[str, str]:
-    """Emits a compare-and-exchange of the bits; returns the bits found and whether it succeeded."""
-    pair = f.text.op(
-        f"cmpxchg weak ptr {pointer}, {kind} {expected}, {kind} {new} "
-        f"{scope(f)}monotonic monotonic, align {nbytes}{memory.alias}"
-    )
-    found = f.text.op(f"extractvalue {{ {kind}, i1 }} {pair}, 0")
-    return found, f.text.op(f"extractvalue {{ {kind}, i1 }} {pair}, 1")
-
-
-def _exchange_loop(f: Frame, d: DType, memory: GlobalMemory, pointer: str, make: Callable[[str], str]) -> str:
-    """Emits a loop that replaces the element by `make` of it; returns the old value."""
-    text, kind = f.text, _integer(d)
-    first = text.op(f"load atomic {kind}, ptr {pointer} {scope(f)}monotonic, align {d.itemsize}{memory.alias}")
+def _open_swap(
+    f: Frame, kind: str, nbytes: int, memory: GlobalMemory, pointer: str
+) -> tuple[str, Callable[[str], None]]:
+    """Begins a loop that exchanges the bits in memory until no other thread did so in between. Returns the bits found,
+    and a function that ends the loop, given the new bits."""
+    text, how = f.text, f"align {nbytes}{memory.alias}"
+    first = text.op(f"load atomic {kind}, ptr {pointer} {scope(f)}monotonic, {how}")
     loop, done, before = text.fresh_label("swap"), text.fresh_label("swapped"), text.label
     text.jump(loop)
     text.begin(loop)
     bits, hole = text.name(), text.hole()
+
+    def close(new: str) -> None:
+        order = f"{scope(f)}monotonic monotonic, {how}"
+        pair = text.op(f"cmpxchg weak ptr {pointer}, {kind} {bits}, {kind} {new} {order}")
+        found = text.op(f"extractvalue {{ {kind}, i1 }} {pair}, 0")
+        happened = text.op(f"extractvalue {{ {kind}, i1 }} {pair}, 1")
+        text.fill(hole, f"{bits} = phi {kind} [ {first}, %{before} ], [ {found}, %{text.label} ]")
+        text.branch(happened, done, loop)
+        text.begin(done)
+
+    return bits, close
+
+
+def _exchange_loop(f: Frame, d: DType, memory: GlobalMemory, pointer: str, make: Callable[[str], str]) -> str:
+    """Emits a loop that replaces the element by `make` of it; returns the old value."""
+    bits, close = _open_swap(f, _integer(d), d.itemsize, memory, pointer)
     old = _from_bits(f.scalar, d, bits)
-    found, happened = _swap(f, kind, d.itemsize, memory, pointer, bits, _as_bits(f.scalar, d, make(old)))
-    text.fill(hole, f"{bits} = phi {kind} [ {first}, %{before} ], [ {found}, %{text.label} ]")
-    text.branch(happened, done, loop)
-    text.begin(done)
+    close(_as_bits(f.scalar, d, make(old)))
     return old
 
 
@@ -110,17 +114,8 @@ def _compare_and_swap(f: Frame, d: DType, memory: GlobalMemory, pointer: str, ex
 
 def exchange_record(f: Frame, o: Ops, d: DType, memory: GlobalMemory, pointer: str, make: Callable[[str], str]) -> None:
     """Emits a loop that replaces the elements at an aligned pointer, one per lane of `o`, at once by `make` of them."""
-    text, kind = f.text, REGISTER[d]
-    nbytes = o.lanes.width * BYTES[kind]
-    bits_type = f"i{8 * nbytes}"
-    first = text.op(f"load atomic {bits_type}, ptr {pointer} monotonic, align {nbytes}{memory.alias}")
-    loop, done, before = text.fresh_label("swap"), text.fresh_label("swapped"), text.label
-    text.jump(loop)
-    text.begin(loop)
-    bits, hole = text.name(), text.hole()
-    old = text.op(f"bitcast {bits_type} {bits} to {o.type(d)}")
-    new = text.op(f"bitcast {o.type(d)} {make(old)} to {bits_type}")
-    found, happened = _swap(f, bits_type, nbytes, memory, pointer, bits, new)
-    text.fill(hole, f"{bits} = phi {bits_type} [ {first}, %{before} ], [ {found}, %{text.label} ]")
-    text.branch(happened, done, loop)
-    text.begin(done)
+    nbytes = o.lanes.width * BYTES[REGISTER[d]]
+    kind = f"i{8 * nbytes}"
+    bits, close = _open_swap(f, kind, nbytes, memory, pointer)
+    new = make(f.text.op(f"bitcast {kind} {bits} to {o.type(d)}"))
+    close(f.text.op(f"bitcast {o.type(d)} {new} to {kind}"))

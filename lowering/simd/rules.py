@@ -18,13 +18,12 @@ from lowering.simd.interleave import plan_stores, settle_stores
 from qdtrace.ir.program import Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
+    from lowering.llvm.rules import Rule
     from lowering.simd.descriptions import Row
     from lowering.simd.frame import LaneFrame
     from qdtrace.ir.program import Atom, Eqn
-
-    Rule = Callable[[LaneFrame, Eqn], None]
 
 
 def _select(f: LaneFrame, eqn: Eqn) -> None:

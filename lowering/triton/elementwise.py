@@ -12,6 +12,7 @@ import numpy as np
 from lowering.llvm.types import SMALL_FLOATS, compute_dtype
 from lowering.triton.maths import LIBDEVICE
 from lowering.triton.types import NAME, type_of
+from qdtrace.ir.powers import power
 from qdtrace.ir.primitives import POPULATION_COUNT, SHIFT_LEFT, SHIFT_RIGHT_ARITHMETIC, SHIFT_RIGHT_LOGICAL
 from qdtrace.ir.program import Literal
 from qdtrace.ir.types import DType
@@ -259,17 +260,11 @@ def _bitcast(f: Frame, eqn: Eqn) -> str:
 
 @rule("integer_pow")
 def _integer_pow(f: Frame, eqn: Eqn) -> str:
-    """Emits repeated squaring, lowest bit first; f16 and bf16 are rounded at the end."""
+    """Emits the products; f16 and bf16 are rounded at the end."""
     x, d, y = f.typed(eqn.invars[0]), _dtype(eqn), int(eqn.params["y"])
     one = f"tl.full((), 1, {type_of(d)})"
-    result, square, left = "", x, abs(y)
-    while left:
-        if left & 1:
-            result = f.text.let("power", f"{result} * {square}") if result else square
-        left >>= 1
-        if left:
-            square = f.text.let("square", f"{square} * {square}")
-    if not result:
+    result = power(x, abs(y), lambda a, b: f.text.let("square" if a == b else "power", f"{a} * {b}"))
+    if result is None:
         return f"{x} * 0 + 1" if not d.is_float else f"tl.where({x} == {x}, {one}, {one})"
     if y > 0:
         return round_to(d, result)

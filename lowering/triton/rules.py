@@ -8,12 +8,10 @@ from lowering.plan.sums import Where
 from lowering.triton import control, elementwise, memory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from lowering.triton.frame import Frame
+    from lowering.triton.frame import Frame, Rule
     from qdtrace.ir.program import Eqn
-
-    Rule = Callable[[Frame, Eqn], None]
 
 _ACCUMULATE = {
     Where.OWN: memory.accumulate,

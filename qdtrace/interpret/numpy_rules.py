@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qdtrace.interpret import special
+from qdtrace.ir.powers import power
 from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
@@ -195,19 +196,13 @@ def _integer_pow(dtypes: Sequence[DType], params: Mapping[str, Any]) -> Unary:
     one = dtype.numpy.type(1)
     divide: Binary = _divide if dtype.is_float else _integer_div(dtype)
 
-    def power(x: Any) -> Any:
-        rest, result = abs(exponent), None
-        while rest:
-            if rest & 1:
-                result = x if result is None else result * x
-            rest >>= 1
-            if rest:
-                x = x * x
+    def apply(x: Any) -> Any:
+        result = power(x, abs(exponent), operator.mul)
         if result is None:
             return one
         return divide(one, result) if exponent < 0 else result
 
-    return power
+    return apply
 
 
 # Conversions.

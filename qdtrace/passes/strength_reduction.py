@@ -21,7 +21,7 @@ of a loop index as counters or two nested loops (0.092, 0.096 and 0.091 by 16; 0
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.ir.primitives import DIV, REM
 from qdtrace.ir.program import Literal
@@ -31,13 +31,9 @@ from qdtrace.rules.match import power_of_two, wrapped
 from qdtrace.rules.table import RuleSet, RuleTable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from qdtrace.ir.program import Atom, Program, Task
     from qdtrace.passes.rewrite import Rewriter
-
-    Operands = tuple[Atom, ...]
-    Params = Mapping[str, Any]
+    from qdtrace.rules.table import Operands, Params
 
 TABLE = RuleTable()
 

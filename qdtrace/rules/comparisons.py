@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.intervals import compared
 from qdtrace.ir.primitives import primitive
@@ -13,13 +13,9 @@ from qdtrace.rules.match import FALSE, TRUE, floating, integer, nested_constants
 from qdtrace.rules.table import RuleTable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from qdtrace.ir.program import Atom
     from qdtrace.rules.emitter import Emitter
-
-    Operands = tuple[Atom, ...]
-    Params = Mapping[str, Any]
+    from qdtrace.rules.table import Operands, Params
 
 TABLE = RuleTable()
 _ALL = "lt le gt ge eq ne"

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qdtrace.ir.types import DType
 from qdtrace.rules.match import bounds_of
 from qdtrace.rules.table import RuleTable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from qdtrace.ir.program import Atom
     from qdtrace.rules.emitter import Emitter
-
-    Operands = tuple[Atom, ...]
-    Params = Mapping[str, Any]
+    from qdtrace.rules.table import Operands, Params
 
 TABLE = RuleTable()
 _EXACT_INTEGERS = {DType.f16: 11, DType.bf16: 8, DType.f32: 24, DType.f64: 53}

@@ -7,7 +7,7 @@ constants are combined only where the result is a normal number and no step can 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,13 +19,9 @@ from qdtrace.rules.table import RuleTable
 from qdtrace.rules.zeros import is_never_negative_zero
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from qdtrace.ir.program import Atom, Eqn
     from qdtrace.rules.emitter import Emitter
-
-    Operands = tuple[Atom, ...]
-    Params = Mapping[str, Any]
+    from qdtrace.rules.table import Operands, Params
 
 TABLE = RuleTable()
 _LEAST_NORMAL = {

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from qdtrace.ir.powers import power
 from qdtrace.ir.program import Literal
 from qdtrace.ir.types import DType
 from qdtrace.rules.match import floating, wrapped
 from qdtrace.rules.table import RuleTable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from qdtrace.ir.program import Atom
     from qdtrace.rules.emitter import Emitter
-
-    Operands = tuple[Atom, ...]
-    Params = Mapping[str, Any]
+    from qdtrace.rules.table import Operands, Params
 
 TABLE = RuleTable()
 EXPANDED = 64
@@ -57,14 +54,7 @@ def integer_pow_expand(w: Emitter, op: str, ops: Operands, params: Params) -> At
     x, y = ops[0], params["y"]
     if not 2 <= abs(y) <= EXPANDED or (x.dtype in _HALVES and y != 2):
         return None
-    result: Atom | None = None
-    rest, square = abs(y), x
-    while rest:
-        if rest & 1:
-            result = square if result is None else w.op("mul", result, square)
-        rest >>= 1
-        if rest:
-            square = w.op("mul", square, square)
+    result = power(x, abs(y), lambda a, b: w.op("mul", a, b))
     assert result is not None
     return w.op("div", _one(x.dtype), result) if y < 0 else result
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qdtrace.ir.primitives import GE, GT, LE, LT
 from qdtrace.ir.program import Literal
@@ -10,13 +10,9 @@ from qdtrace.rules.match import FALSE, TRUE, integer, same
 from qdtrace.rules.table import RuleTable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from qdtrace.ir.program import Atom
     from qdtrace.rules.emitter import Emitter
-
-    Operands = tuple[Atom, ...]
-    Params = Mapping[str, Any]
+    from qdtrace.rules.table import Operands, Params
 
 TABLE = RuleTable()
 

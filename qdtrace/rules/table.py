@@ -10,6 +10,11 @@ from qdtrace.ir.types import DType, Kind
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from qdtrace.ir.program import Atom
+
+    Operands = tuple[Atom, ...]
+    Params = Mapping[str, Any]
+
 _Function = TypeVar("_Function", bound="Callable[..., Any]")
 _KIND_INDEX = {Kind.BOOL: 0, Kind.SIGNED: 1, Kind.UNSIGNED: 2, Kind.FLOAT: 3}
 GROUP = {id(d): _KIND_INDEX[d.kind] for d in DType}

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lowering.llvm.maths.formats import FORMATS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _BITS = {"float": 32, "double": 64, "half": 16, "bfloat": 16}
-_FORMAT = {"float": (23, 127), "double": (52, 1023)}
-"""Mantissa bits and exponent bias."""
 
 
 def width(element: str) -> int:
@@ -30,7 +30,7 @@ def width(element: str) -> int:
 
 def literal(element: str, value: float) -> str:
     """Returns a constant of an element type; floats are rounded to the type and printed as exact bits."""
-    if element in _FORMAT:
+    if element in FORMATS:
         rounded = float(np.float32(value)) if element == "float" else float(value)
         return f"0x{struct.unpack('<Q', struct.pack('<d', rounded))[0]:016X}"
     if element == "i1":
@@ -319,8 +319,8 @@ class Builder:
 
     def power_of_two(self, exponent: Value, element: str) -> Value:
         """2**exponent for exponents of normal numbers."""
-        mantissa, bias = _FORMAT[element]
-        return self.from_bits((exponent + bias) << mantissa)
+        form = FORMATS[element]
+        return self.from_bits((exponent + form.bias) << form.mantissa)
 
     def ldexp(self, x: Value, exponent: Value) -> Value:
         """x * 2**exponent for |exponent| up to twice the range: two exact-or-last-rounding factors."""
@@ -332,7 +332,7 @@ class Builder:
 
         Adding 1.5 * 2**mantissa leaves the integer in the low bits of the sum, on every processor.
         """
-        mantissa, _ = _FORMAT[x.element]
+        mantissa = FORMATS[x.element].mantissa
         magic = 1.5 * 2.0**mantissa
         moved = self.fma(x, scale, magic)
         layout = ("<i", "<f") if mantissa == 23 else ("<q", "<d")

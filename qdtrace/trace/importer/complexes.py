@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdtrace.errors import UnsupportedError
+from qdtrace.ir import powers
 from qdtrace.trace.importer.elements import length_of, per_element
 from qdtrace.trace.importer.registry import RESULT_TYPE, rule, scalar_struct, traced_rule
 from qdtrace.trace.importer.scalars import constant
@@ -225,16 +226,9 @@ def _formula(imp: Importer, name: str, elements: Sequence[Pair]) -> Any:
 
 
 def power(imp: Importer, a: Pair, y: int) -> Pair:
-    """Raises to a constant exponent, by squaring."""
+    """Raises to a constant exponent."""
     one = converted(imp, constant(a[0].type.dtype.numpy.type(1)), a[0].type.dtype, pair=True)
-    total, base, n = None, a, abs(y)
-    while n:
-        if n & 1:
-            total = base if total is None else element(imp, "mul", total, base)
-        n >>= 1
-        if n:
-            base = element(imp, "mul", base, base)
-    total = one if total is None else total
+    total = powers.power(a, abs(y), lambda a, b: element(imp, "mul", a, b)) or one
     return element(imp, "div", one, total) if y < 0 else total
 
 
