@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Eqn
 
 FAIL = "qd_fail"
+ONCE = "cold noinline nounwind"
+"""Attributes of functions that a call executes at most once."""
 _UNLIKELY = '!{!"branch_weights", i32 1, i32 1048575}'
 
 
@@ -111,23 +113,16 @@ def _in_failure_bits(f: Frame, eqn: Eqn, value: str) -> str:
 
 
 def require_failure(f: Frame) -> None:
-    """Adds the function that records failures to the module."""
-    f.text.module.helpers.setdefault(FAIL, _fail(f.facts.ref_count))
-
-
-def _fail(references: int) -> str:
-    """Returns the function that records the first failure of a call: a number and a value."""
-    return f"""
-define internal void @{FAIL}(ptr %refs, i64 %number, i64 %value) cold noinline nounwind {{
-  %slot = getelementptr ptr, ptr %refs, i64 {references + FAILED}
-  %record = load ptr, ptr %slot, align 8
-  %pair = cmpxchg ptr %record, i64 0, i64 %number monotonic monotonic
-  %first = extractvalue {{ i64, i1 }} %pair, 1
-  br i1 %first, label %keep, label %done
-keep:
-  %place = getelementptr i64, ptr %record, i64 {FAILURE.offsets["value"] // FIELD}
-  store i64 %value, ptr %place, align 8
-  br label %done
-done:
-  ret void
-}}"""
+    """Adds the function that records failures to the module: the first failure of a call, as a number and a value."""
+    module = f.text.module
+    if FAIL in module.helpers:
+        return
+    text = module.function(ONCE)
+    slot = text.op(f"getelementptr ptr, ptr %refs, i64 {f.facts.ref_count + FAILED}")
+    record = text.op(f"load ptr, ptr {slot}, align 8")
+    pair = text.op(f"cmpxchg ptr {record}, i64 0, i64 %number monotonic monotonic")
+    with text.when(text.op(f"extractvalue {{ i64, i1 }} {pair}, 1")):
+        place = text.op(f"getelementptr i64, ptr {record}, i64 {FAILURE.offsets['value'] // FIELD}")
+        text.do(f"store i64 %value, ptr {place}, align 8")
+    text.do("ret void")
+    module.helpers[FAIL] = text.render(f"define internal void @{FAIL}(ptr %refs, i64 %number, i64 %value)")

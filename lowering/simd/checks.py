@@ -10,6 +10,7 @@ from qdtrace.ir.program import Eqn, Literal
 
 if TYPE_CHECKING:
     from lowering.simd.frame import LaneFrame
+    from qdtrace.ir.types import DType
 
 
 def bound(f: LaneFrame, eqn: Eqn) -> None:
@@ -53,31 +54,24 @@ def _report(f: LaneFrame, eqn: Eqn, indices: list[str], bad: list[str]) -> None:
     kind, widening = f.vector.type(d), checks.widening(eqn)
     symbol = f"{checks.FAIL}_{widening}_{REGISTER[d]}_{f.width}x{f.vectors}"
     checks.require_failure(f)
-    helpers.setdefault(symbol, _fail_lanes(f, symbol, REGISTER[d], widening))
+    if symbol not in helpers:
+        helpers[symbol] = _fail_lanes(f, symbol, d, widening)
     lanes = [f", {kind} {x}, {f.vector.bits} {b}" for x, b in zip(indices, bad, strict=True)]
     f.text.do(f"call void @{symbol}(ptr %refs, i64 {f.facts.check_numbers[eqn] + 1}{''.join(lanes)})")
 
 
-def _fail_lanes(f: LaneFrame, symbol: str, kind: str, widening: str) -> str:
+def _fail_lanes(f: LaneFrame, symbol: str, d: DType, widening: str) -> str:
     """Returns a function that finds and records the first failing lane of vectors of indices and masks."""
-    bits, width = f"i{f.width}", f.width
-    f.text.module.declare(f"llvm.cttz.{bits}", bits, f"{bits}, i1")
-    params = "".join(f", {f.lanes.of(kind)} %x{v}, {f.vector.bits} %m{v}" for v in range(f.vectors))
-    lines = [f"define internal void @{symbol}(ptr %refs, i64 %number{params}) cold noinline nounwind {{"]
+    text, bits, kind, vector = f.text.module.function(checks.ONCE), f"i{f.width}", REGISTER[d], f.vector.type(d)
+    text.module.declare(f"llvm.cttz.{bits}", bits, f"{bits}, i1")
     found = "0"
     for v in reversed(range(f.vectors)):
-        lines += [
-            f"  %b{v} = bitcast {f.vector.bits} %m{v} to {bits}",
-            f"  %c{v} = call {bits} @llvm.cttz.{bits}({bits} %b{v}, i1 false)",
-            f"  %l{v} = and {bits} %c{v}, {width - 1}",
-            f"  %e{v} = extractelement {f.lanes.of(kind)} %x{v}, {bits} %l{v}",
-            f"  %s{v} = icmp ne {bits} %b{v}, 0",
-            f"  %f{v} = select i1 %s{v}, {kind} %e{v}, {kind} {found}",
-        ]
-        found = f"%f{v}"
-    wide = found
-    if kind != "i64":
-        lines.append(f"  %wide = {widening} {kind} {found} to i64")
-        wide = "%wide"
-    lines += [f"  call void @{checks.FAIL}(ptr %refs, i64 %number, i64 {wide})", "  ret void", "}"]
-    return "\n".join(lines)
+        lanes = text.op(f"bitcast {f.vector.bits} %m{v} to {bits}")
+        first = text.op(f"call {bits} @llvm.cttz.{bits}({bits} {lanes}, i1 false)")
+        index = text.op(f"extractelement {vector} %x{v}, {bits} {text.op(f'and {bits} {first}, {f.width - 1}')}")
+        found = text.op(f"select i1 {text.op(f'icmp ne {bits} {lanes}, 0')}, {kind} {index}, {kind} {found}")
+    wide = found if kind == "i64" else text.op(f"{widening} {kind} {found} to i64")
+    text.do(f"call void @{checks.FAIL}(ptr %refs, i64 %number, i64 {wide})")
+    text.do("ret void")
+    params = "".join(f", {vector} %x{v}, {f.vector.bits} %m{v}" for v in range(f.vectors))
+    return text.render(f"define internal void @{symbol}(ptr %refs, i64 %number{params})")
