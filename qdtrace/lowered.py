@@ -17,8 +17,9 @@ from qdtrace.errors import BackendError
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.program import Stage, ref_type
 from qdtrace.ir.walk import private_bytes
-from qdtrace.passes.observers import Recorder, write_page
+from qdtrace.passes.observers import write_page
 from qdtrace.passes.pipelines import REWRITES, optimise
+from qdtrace.passes.stage_record import Recorder
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from qdtrace.backend import Backend
     from qdtrace.compose.staged_program import StagedProgram
     from qdtrace.ir.program import Program
-    from qdtrace.passes.stage_record import StageRecord
     from qdtrace.profile_table import Profile
 
 LARGE = 1 << 16
@@ -159,15 +159,17 @@ class Lowered:
         of `qd.profile` for the function. Then come the decisions of task fusion, the storage of reverse mode for each
         loop, the source line by line beside its graph, and the changes of every pass.
         """
-        records: list[StageRecord] = []
+        records: list[Recorder] = []
         for staged in self.programs:
             recorder = Recorder()
             optimise(
                 staged.program, staged.options, (recorder,), machine=self._backend.machine, each_pass=True
             )
             launches = [(t.name, t.reason) for t in self._tasks_of(staged)]
-            times = [profile.said_of(staged.program.name, name) for name, _ in launches] if profile else []
-            records.append(recorder.record(launches, [(c.reason, c.loc) for c in staged.stacks], times))
+            recorder.launches, recorder.loops = launches, [(c.reason, c.loc) for c in staged.stacks]
+            if profile is not None:
+                recorder.times = [profile.said_of(staged.program.name, name) for name, _ in launches]
+            records.append(recorder)
         page = Path(path)
         write_page(page, self.name, records)
         return page

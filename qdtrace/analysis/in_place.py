@@ -16,7 +16,7 @@ from __future__ import annotations
 from itertools import product
 from typing import TYPE_CHECKING
 
-from qdtrace.analysis.memory import Alias, MemoryLocation, TaskMemory, is_comparable
+from qdtrace.analysis.memory import MemoryLocation, TaskMemory, is_comparable
 from qdtrace.ir.memory import indices_of
 from qdtrace.ir.primitives import FOR, IF, LOAD, STORE
 from qdtrace.ir.walk import walk_inside
@@ -62,7 +62,7 @@ class _Order:
                 stored = found
             elif eqn.primitive is LOAD and eqn.invars[0] is self.source:
                 location = self.memory.of(eqn)
-                if len(stored) > _LIMIT or any(self.memory.alias(location, p) is not Alias.NO for p in stored):
+                if len(stored) > _LIMIT or any(self.memory.may_meet(location, p) for p in stored):
                     return None
             elif eqn.primitive is STORE and eqn.invars[0] is self.target:
                 location = self.memory.of(eqn)

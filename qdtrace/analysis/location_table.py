@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from qdtrace.analysis.memory import Alias
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -82,5 +80,5 @@ class LocationTable(Generic[T]):
             elif len(group) > SCAN:
                 found += [p for p, _ in group.values()]
             else:
-                found += [p for p, _ in group.values() if memory.alias(p, location) is not Alias.NO]
+                found += [p for p, _ in group.values() if memory.may_meet(p, location)]
         return found

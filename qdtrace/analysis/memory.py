@@ -3,9 +3,10 @@
 A *location* is a reference with one affine form an axis. Different references never overlap. Two locations of one
 reference are compared at one of three levels, by what varies between the two accesses:
 
-- inside of one iteration, of the task and of every loop around both, a variable has one value: `alias` says that they
-  are the same element, surely not, or perhaps. A comparison with a location whose variables are all bound outside of a
-  loop holds for every iteration of that loop: values that vary in it are terms or intervals of the other location;
+- inside of one iteration, of the task and of every loop around both, a variable has one value: locations of equal keys
+  are the same element, and `may_meet` says if others may be. A comparison with a location whose variables are all bound
+  outside of a loop holds for every iteration of that loop: values that vary in it are terms or intervals of the other
+  location;
 - in different iterations of the task, or of a loop: `meet_inside` says that only one iteration touches the element;
 - in any iterations of two tasks over one index: `dependence` says in which, by their distance.
 
@@ -18,7 +19,6 @@ An accumulation both reads and writes (`ir/memory.read`, `written`); what may be
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, auto
 from functools import cached_property
 from math import gcd
 from typing import TYPE_CHECKING
@@ -46,14 +46,6 @@ _LONGEST = 1 << 32
 
 Terms = tuple[frozenset[tuple["Term", int]], ...]
 Constants = tuple[int, ...]
-
-
-class Alias(Enum):
-    """Relation of two locations of one reference inside one iteration."""
-
-    MUST = auto()
-    NO = auto()
-    MAY = auto()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -195,14 +187,12 @@ class TaskMemory:
 
     # Comparison.
 
-    def alias(self, a: MemoryLocation, b: MemoryLocation) -> Alias:
-        """Returns whether two locations of one reference are the same element: always, never or perhaps."""
+    def may_meet(self, a: MemoryLocation, b: MemoryLocation) -> bool:
+        """Returns whether two locations of one reference may be the same element, as those of equal keys are."""
         if a.terms == b.terms:
-            return Alias.MUST if a.constants == b.constants else Alias.NO
-        for s, t, c, d in zip(a.terms, b.terms, a.constants, b.constants, strict=True):
-            if self._differ(Form(dict(s), c), Form(dict(t), d)):
-                return Alias.NO
-        return Alias.MAY
+            return a.constants == b.constants
+        axes = zip(a.terms, b.terms, a.constants, b.constants, strict=True)
+        return not any(self._differ(Form(dict(s), c), Form(dict(t), d)) for s, t, c, d in axes)
 
     def _differ(self, a: Form, b: Form) -> bool:
         """Returns whether two forms surely differ modulo 2**32."""

@@ -18,14 +18,13 @@ from qdtrace.config import dump_directory
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.verify import VerifyError, verify_program
 from qdtrace.passes.fusion_decisions import format_decision
-from qdtrace.passes.stage_record import StageRecord
+from qdtrace.passes.stage_record import Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from qdtrace.config import Options
-    from qdtrace.errors import Loc
     from qdtrace.ir.program import Program
     from qdtrace.passes.base import Pass
     from qdtrace.passes.fusion_decisions import Decision
@@ -33,40 +32,33 @@ if TYPE_CHECKING:
     Observer = Callable[[str, Program], None]
 
 
-def listening(passes: Iterable[Pass], observers: Sequence[Observer]) -> tuple[Pass, ...]:
-    """Returns the passes, where those that make decisions report them to the observers with `on_decision`."""
-    ears: list[Callable[[Decision], None]] = [o.on_decision for o in observers if hasattr(o, "on_decision")]  # type: ignore[attr-defined]
-    if not ears:
-        return tuple(passes)
-
-    def tell(decision: Decision) -> None:
-        for ear in ears:
-            ear(decision)
-
-    def told(one: Any) -> Any:
-        return replace(one, on_decision=tell) if any(f.name == "on_decision" for f in fields(one)) else one
-
-    return tuple(map(told, passes))
-
-
-def memory_reporter(observers: Iterable[Observer]) -> Callable[[Program, str], None] | None:
-    """Returns a function that calls `on_memory` of the observers that have it, or None if none has."""
-    ears: list[Callable[[Program, str], None]] = [o.on_memory for o in observers if hasattr(o, "on_memory")]  # type: ignore[attr-defined]
+def teller(observers: Iterable[Observer], name: str) -> Callable[..., None] | None:
+    """Returns a function that calls the method of that name of all observers that have it, or None if none has."""
+    ears = [getattr(o, name) for o in observers if hasattr(o, name)]
     if not ears:
         return None
 
-    def tell(program: Program, text: str) -> None:
+    def tell(*what: object) -> None:
         for ear in ears:
-            ear(program, text)
+            ear(*what)
 
     return tell
 
 
+def listening(passes: Iterable[Pass], observers: Sequence[Observer]) -> tuple[Pass, ...]:
+    """Returns the passes, where those that make decisions report them to the observers with `on_decision`."""
+    tell = teller(observers, "on_decision")
+
+    def told(one: Any) -> Any:
+        return replace(one, on_decision=tell) if any(f.name == "on_decision" for f in fields(one)) else one
+
+    return tuple(passes if tell is None else map(told, passes))
+
+
 def finish(observers: Iterable[Observer]) -> None:
     """Calls `finish` of the observers that have it, after the last stage."""
-    for observer in observers:
-        if hasattr(observer, "finish"):
-            observer.finish()  # type: ignore[attr-defined]
+    if (tell := teller(observers, "finish")) is not None:
+        tell()
 
 
 class Verifier:
@@ -99,33 +91,7 @@ class DecisionPrinter:
         print(format_decision(decision), file=sys.stderr)
 
 
-@dataclass
-class Recorder:
-    """Observer that keeps the stages and decisions of one program, for a report."""
-
-    stages: list[tuple[str, Program]] = field(default_factory=list["tuple[str, Program]"])
-    decisions: list[Decision] = field(default_factory=list["Decision"])
-
-    def __call__(self, stage: str, program: Program) -> None:
-        """Keeps the program."""
-        self.stages.append((stage, program))
-
-    def on_decision(self, decision: Decision) -> None:
-        """Keeps the decision."""
-        self.decisions.append(decision)
-
-    def record(
-        self,
-        launches: Sequence[tuple[str, str]] = (),
-        loops: Sequence[tuple[str, Loc | None]] = (),
-        times: Sequence[tuple[str, ...]] = (),
-    ) -> StageRecord:
-        """Returns the record of a program. `launches`: name and description of each final task; `loops`: description
-        and place of each loop in reverse mode; `times`: timings of each final task, if it was profiled."""
-        return StageRecord(tuple(self.stages), tuple(self.decisions), tuple(launches), tuple(loops), tuple(times))
-
-
-def write_page(path: Path, title: str, records: Sequence[StageRecord]) -> None:
+def write_page(path: Path, title: str, records: Sequence[Recorder]) -> None:
     """Writes a report as a page of HTML."""
     from qdtrace.passes.report import report_page  # only here: a page is rare, and loading it delays every import
 
@@ -135,33 +101,29 @@ def write_page(path: Path, title: str, records: Sequence[StageRecord]) -> None:
 _sequence = count()
 
 
-class Dumper:
+class Dumper(Recorder):
     """Writes the program after each stage to `<directory>/<number>_<program>/<number>_<stage>.qd`.
 
     At the end it writes what each stage changed as `report.html` beside them.
     """
 
     def __init__(self, directory: Path) -> None:
+        super().__init__()
         self.directory = directory
-        self._recorder = Recorder()
         self._run = next(_sequence)
 
     def __call__(self, stage: str, program: Program) -> None:
         """Writes the program."""
-        number = len(self._recorder.stages)
-        self._recorder(stage, program)
+        number = len(self.stages)
+        super().__call__(stage, program)
         (self._folder() / f"{number:03}_{stage}.qd").write_text(print_program(program), encoding="utf-8")
-
-    def on_decision(self, decision: Decision) -> None:
-        """Keeps the decision for the report."""
-        self._recorder.on_decision(decision)
 
     def finish(self) -> None:
         """Writes the report."""
-        write_page(self._folder() / "report.html", self._recorder.stages[0][1].name, [self._recorder.record()])
+        write_page(self._folder() / "report.html", self.stages[0][1].name, [self])
 
     def _folder(self) -> Path:
-        return _folder(self.directory, self._run, self._recorder.stages[0][1].name)
+        return _folder(self.directory, self._run, self.stages[0][1].name)
 
 
 class MemoryDumper:

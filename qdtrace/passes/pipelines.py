@@ -25,7 +25,7 @@ from qdtrace.passes.last_iteration import LastIteration
 from qdtrace.passes.mem2reg import Mem2Reg
 from qdtrace.passes.memory import Memory
 from qdtrace.passes.motion import ConstantExtraction, LoopInvariant
-from qdtrace.passes.observers import finish, listening, memory_reporter, observers_for
+from qdtrace.passes.observers import finish, listening, observers_for, teller
 from qdtrace.passes.peephole import Peephole
 from qdtrace.passes.predicate import Predicate
 from qdtrace.passes.prove_bounds import ProveBounds
@@ -143,7 +143,7 @@ def stages(
     simplify = simplify_for(options, on_round if each_round else None, differentiable=differentiable)
     memory: tuple[Pass, ...] = ()
     if options.opt_level > 0 and options.cfg_optimization:
-        memory = (memory_for(options, memory_reporter(observers)),)
+        memory = (memory_for(options, teller(observers, "on_memory")),)
     loops = options.opt_level > 0 and options.advanced_optimization
     canonical = (
         # Before cells are promoted, because a cell stored on both sides of one branch is surely stored.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
-from itertools import groupby
+from itertools import groupby, repeat
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from qdtrace.passes.fusion_decisions import Decision
-    from qdtrace.passes.stage_record import StageRecord
+    from qdtrace.passes.stage_record import Recorder
 
 CONTEXT = 4
 """Unchanged lines that stay in sight around a change; longer runs are folded."""
@@ -52,7 +52,7 @@ class _Row:
         return sum(c.kind in kinds for c in self.lines)
 
 
-def report_page(title: str, records: Sequence[StageRecord]) -> str:
+def report_page(title: str, records: Sequence[Recorder]) -> str:
     """Returns the report as a self-contained page of HTML."""
     menu: list[str] = []
     body: list[str] = []
@@ -75,7 +75,7 @@ def report_page(title: str, records: Sequence[StageRecord]) -> str:
     return template
 
 
-def _rows(record: StageRecord, prefix: str) -> list[_Row]:
+def _rows(record: Recorder, prefix: str) -> list[_Row]:
     texts, rows = StageTexts(), list[_Row]()
     last = None
     for number, (name, program) in enumerate(record.stages):
@@ -139,56 +139,58 @@ def _line(change: Change) -> str:
     return f'<span class="{change.kind}"{title}><b>{_SIGNS[change.kind]}</b>{escape(change.line.text)}{at}</span>'
 
 
+def _table(title: str, heads: Iterable[str], rows: Iterable[Iterable[str]], kinds: Iterable[str] = repeat("")) -> str:
+    """Returns a section that is a table of texts; `kinds` has the class of each row, empty for none."""
+    lines = [f"<h3>{title}</h3>\n<table><tr>{''.join(f'<th>{head}</th>' for head in heads)}</tr>"]
+    for cells, kind in zip(rows, kinds, strict=False):
+        start = f'<tr class="{kind}">' if kind else "<tr>"
+        lines.append(start + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
+    return "\n".join(lines) + "\n</table>"
+
+
 def _decisions(decisions: Sequence[Decision]) -> str:
     if not decisions:
         return ""
     rows = [
-        f'<tr class="{d.verdict}"><td>{escape(d.first)} + {escape(d.second)}</td><td>{d.verdict}</td>'
-        f"<td>{escape(d.reason)}</td><td>{escape(', '.join(filter(None, map(short_loc, d.locs))))}</td></tr>"
+        (f"{d.first} + {d.second}", d.verdict, d.reason, ", ".join(filter(None, map(short_loc, d.locs))))
         for d in decisions
     ]
-    head = "<tr><th>tasks</th><th>verdict</th><th>reason</th><th>lines</th></tr>"
-    return f"<h3>Fusion decisions</h3>\n<table>{head}\n" + "\n".join(rows) + "\n</table>"
+    return _table("Fusion decisions", ("tasks", "verdict", "reason", "lines"), rows, [d.verdict for d in decisions])
 
 
-def _indices(record: StageRecord) -> str:
+def _indices(record: Recorder) -> str:
     """Returns the section on accesses: which are proven to be in range, and which are checked."""
     found = indexed_accesses(record.stages[0][1], record.stages[-1][1])
     if not found:
         return ""
     proven = sum(a.count for a in found if not a.axes)
-    rows: list[str] = []
-    for a in found:
-        verdict = "checked: axis " + ", ".join(map(str, a.axes)) if a.axes else "proven"
-        cells = (a.buffer, str(a.count), verdict, short_loc(a.loc))
-        rows.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
-    head = "<tr><th>buffer</th><th>accesses</th><th>index</th><th>line</th></tr>"
-    said = f"<p>{proven} of {sum(a.count for a in found)} accesses are proven to be in range</p>"
-    return f"<h3>Indices</h3>\n{said}\n<table>{head}\n" + "\n".join(rows) + "\n</table>"
+    said = f"{proven} of {sum(a.count for a in found)} accesses are proven to be in range"
+    verdicts = ["checked: axis " + ", ".join(map(str, a.axes)) if a.axes else "proven" for a in found]
+    rows = [(a.buffer, str(a.count), verdict, short_loc(a.loc)) for a, verdict in zip(found, verdicts, strict=True)]
+    return _table("Indices", ("buffer", "accesses", "index", "line"), rows) + f"\n<p>{said}</p>"
 
 
-def _loops(record: StageRecord) -> str:
+def _loops(record: Recorder) -> str:
     """Returns the section on reverse mode: what is kept of each loop."""
     if not record.loops:
         return ""
-    rows = [f"<tr><td>{escape(reason)}</td><td>{escape(short_loc(loc))}</td></tr>" for reason, loc in record.loops]
-    head = "<tr><th>kept of the loop</th><th>line</th></tr>"
-    return f"<h3>Reverse mode</h3>\n<table>{head}\n" + "\n".join(rows) + "\n</table>"
+    rows = [(reason, short_loc(loc)) for reason, loc in record.loops]
+    return _table("Reverse mode", ("kept of the loop", "line"), rows)
 
 
-def _launches(record: StageRecord) -> str:
+def _launches(record: Recorder) -> str:
     tasks = record.stages[-1][1].tasks
     said = [reason for _, reason in record.launches] or [""] * len(tasks)
-    rows: list[str] = []
+    rows: list[tuple[str, ...]] = []
     times = record.times or ((),) * len(tasks)
     for task, reason, took in zip(tasks, said, times, strict=True):
         moved = task_traffic(task)
         most = "" if moved.exact else "≤ "
-        cells = (task.name, *took, most + _bytes(moved.read), most + _bytes(moved.written), reason, short_loc(task.loc))
-        rows.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
-    timed = "<th>time</th><th>GB/s</th><th>of a copy</th>" if record.times else ""
-    head = f"<tr><th>task</th>{timed}<th>read</th><th>written</th><th>vectorised</th><th>line</th></tr>"
-    return f"<h3>Launches</h3>\n<table>{head}\n" + "\n".join(rows) + "\n</table>"
+        rows.append(
+            (task.name, *took, most + _bytes(moved.read), most + _bytes(moved.written), reason, short_loc(task.loc))
+        )
+    timed = ("time", "GB/s", "of a copy") if record.times else ()
+    return _table("Launches", ("task", *timed, "read", "written", "vectorised", "line"), rows)
 
 
 def _bytes(count: int) -> str:

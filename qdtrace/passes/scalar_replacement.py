@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, ClassVar
 from qdtrace.analysis.index.definite_stores import FullBefore
 from qdtrace.analysis.index.ranges import TaskRanges
 from qdtrace.analysis.index.trips import CountedLoop
-from qdtrace.analysis.memory import Alias, MemoryLocation, TaskMemory, is_comparable
+from qdtrace.analysis.memory import MemoryLocation, TaskMemory, is_comparable
 from qdtrace.analysis.region_summary import Summaries, surely_runs
 from qdtrace.ir.combining import identity
 from qdtrace.ir.dataflow import Flow
@@ -196,7 +196,7 @@ class _Replacer(Flow["Key", bool]):
         in_range = not is_local(ref) and self.ranges.are_inside(ref, location.indices)
         before = self.facts.get(key)
         if ref in self.memory.tracked:
-            if any(self.memory.alias(location, u.locations[0]) is not Alias.NO for k, u in uses.items() if k != key):
+            if any(self.memory.may_meet(location, u.locations[0]) for k, u in uses.items() if k != key):
                 return None
             free = in_range and self.memory.is_private(ref)
             op, loads = "", key in once.exposed or key not in once.written

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from qdtrace.errors import Loc
     from qdtrace.ir.program import Program
     from qdtrace.passes.fusion_decisions import Decision
 
 
-@dataclass(frozen=True, slots=True)
-class StageRecord:
-    """The record of one program's way through the pipeline."""
+@dataclass
+class Recorder:
+    """Observer that keeps the stages and decisions of one program, for a report."""
 
-    stages: tuple[tuple[str, Program], ...]
+    stages: list[tuple[str, Program]] = field(default_factory=list["tuple[str, Program]"])
     """Name of each stage and the program after it."""
-    decisions: tuple[Decision, ...] = ()
-    launches: tuple[tuple[str, str], ...] = ()
+    decisions: list[Decision] = field(default_factory=list["Decision"])
+    launches: Sequence[tuple[str, str]] = ()
     """Name of each final task, and a text that says how it was vectorised."""
-    loops: tuple[tuple[str, Loc | None], ...] = ()
+    loops: Sequence[tuple[str, Loc | None]] = ()
     """Text that says what reverse mode keeps of each loop and why, and the place of the loop."""
-    times: tuple[tuple[str, ...], ...] = ()
+    times: Sequence[tuple[str, ...]] = ()
     """Time, speed and share of a copy's speed of each final task, if it was profiled."""
+
+    def __call__(self, stage: str, program: Program) -> None:
+        """Keeps the program."""
+        self.stages.append((stage, program))
+
+    def on_decision(self, decision: Decision) -> None:
+        """Keeps the decision."""
+        self.decisions.append(decision)

@@ -16,8 +16,9 @@ from qdtrace.errors import QdError, TraceValueError
 from qdtrace.ir.parser import parse_program
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.verify import verify_program
-from qdtrace.passes.observers import DecisionPrinter, Recorder, Timer, Verifier, finish, listening, write_page
+from qdtrace.passes.observers import DecisionPrinter, Timer, Verifier, finish, listening, write_page
 from qdtrace.passes.pipelines import PASSES, pass_named, stages
+from qdtrace.passes.stage_record import Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -99,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         passes = passes_named(asked.passes.split(","), options, (recorder,) if asked.html else ())
         program = run_passes(program, passes, observers)
         if asked.html:
-            write_page(asked.html, program.name, [recorder.record()])
+            write_page(asked.html, program.name, [recorder])
     except (QdError, OSError) as e:
         print(f"{type(e).__name__}: {e}", file=sys.stderr)
         return 1

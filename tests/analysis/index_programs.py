@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from qdtrace.analysis.index.affine import Form, Term
+    from qdtrace.analysis.memory import MemoryLocation, TaskMemory
     from qdtrace.ir.program import Atom, Eqn, Task
 
     Env = dict[Var, int]
 
+MUST, NO, MAY = "must", "no", "may"
 LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 60)
 
 
@@ -180,3 +182,10 @@ def same_reference(stores: list[Eqn]) -> Iterator[tuple[Eqn, Eqn]]:
     for a, b in itertools.product(stores, stores):
         if a.invars[0] is b.invars[0]:
             yield a, b
+
+
+def meeting(memory: TaskMemory, a: MemoryLocation, b: MemoryLocation) -> str:
+    """How two locations of one reference meet in one iteration: what is said of it."""
+    may = memory.may_meet(a, b)
+    assert may or a.key != b.key
+    return MUST if a.key == b.key else MAY if may else NO

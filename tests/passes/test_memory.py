@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from qdtrace.analysis.memory import Alias, TaskMemory
+from qdtrace.analysis.memory import TaskMemory
 from qdtrace.config import Options
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.walk import walk_program
@@ -194,18 +194,18 @@ def test_the_work_is_linear_in_the_program(
 ) -> None:
     """Twice the tasks, or twice the equations of a task, are twice the locations looked at and compared."""
     counts: list[int] = []
-    at, alias = TaskMemory.at, TaskMemory.alias
+    at, may_meet = TaskMemory.at, TaskMemory.may_meet
 
     def counted_at(self: TaskMemory, *args: object) -> object:
         counts[-1] += 1
         return at(self, *args)  # type: ignore[arg-type]
 
-    def counted_alias(self: TaskMemory, *args: object) -> Alias:
+    def counted_meeting(self: TaskMemory, *args: object) -> bool:
         counts[-1] += 1
-        return alias(self, *args)  # type: ignore[arg-type]
+        return may_meet(self, *args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(TaskMemory, "at", counted_at)
-    monkeypatch.setattr(TaskMemory, "alias", counted_alias)
+    monkeypatch.setattr(TaskMemory, "may_meet", counted_meeting)
     for tasks, statements in shape:
         program = parsed(straight_line(tasks, statements))
         counts.append(0)

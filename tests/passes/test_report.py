@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, ClassVar
 
@@ -13,9 +13,10 @@ from qdtrace.errors import Loc
 from qdtrace.ir.program import Stage
 from qdtrace.passes.base import Pass
 from qdtrace.passes.fusion_decisions import Decision
-from qdtrace.passes.observers import DecisionPrinter, Recorder, Timer, listening
+from qdtrace.passes.observers import DecisionPrinter, Timer, listening
 from qdtrace.passes.pipelines import optimise, stages
 from qdtrace.passes.report import report_page
+from qdtrace.passes.stage_record import Recorder
 from tests.passes.harness import parsed
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def text_of(html: str) -> str:
 
 def test_the_page_shows_every_stage() -> None:
     recorder = record_of(TEXT)
-    html = report_page("p & q", [recorder.record()])
+    html = report_page("p & q", [recorder])
     page = Page(html)
     assert [f"#{name}" for name in page.ids] == page.links, "each stage has a link, and nothing comes from elsewhere"
     assert len(page.ids) == len(recorder.stages)
@@ -99,39 +100,39 @@ def test_the_page_shows_every_stage() -> None:
 
 
 def test_long_unchanged_runs_are_folded() -> None:
-    html = report_page("p", [record_of(TEXT).record()])
+    html = report_page("p", [record_of(TEXT)])
     assert re.search(r"<summary>\d+ lines</summary>", html)
     short = TEXT.replace(EQNS, "").replace("b20", "b0")
-    assert "<summary>" not in report_page("p", [record_of(short).record()])
+    assert "<summary>" not in report_page("p", [record_of(short)])
 
 
 def test_decisions_and_launches() -> None:
     recorder = record_of(TEXT)
     recorder.decisions += DECISIONS
-    html = report_page("p", [recorder.record([("a<b", "16 lanes <of> 32 bits")])])
+    html = report_page("p", [replace(recorder, launches=[("a<b", "16 lanes <of> 32 bits")])])
     page = Page(html)
     assert (page.classes["fused"], page.classes["refused"]) == (1, 1)
     assert "<td>a&lt;b + two</td><td>fused</td><td>every access to `x` is at [i] in both</td><td>f.py:3</td>" in html
     assert "<td>f.py:3, f.py:9</td>" in html
     assert "<td>1.0 KiB</td><td>1.0 KiB</td><td>16 lanes &lt;of&gt; 32 bits</td>" in html
-    assert "Fusion decisions" not in report_page("p", [record_of(TEXT).record()])
+    assert "Fusion decisions" not in report_page("p", [record_of(TEXT)])
 
 
 def test_the_page_begins_with_the_launches() -> None:
     recorder = record_of(TEXT)
     recorder.decisions += DECISIONS
-    html = report_page("p", [recorder.record([("a<b", "16 lanes")], times=[("1.5 ms", "20", "80%")])])
+    html = report_page("p", [replace(recorder, launches=[("a<b", "16 lanes")], times=[("1.5 ms", "20", "80%")])])
     heads = re.findall("<h3[^>]*>(.*?)</h3>", html)
     assert heads[:3] == ["Launches", "Fusion decisions", "Indices"]
     assert heads[3] == "trace"
     assert "<th>task</th><th>time</th><th>GB/s</th><th>of a copy</th><th>read</th>" in html
     assert "<td>a&lt;b</td><td>1.5 ms</td><td>20</td><td>80%</td><td>1.0 KiB</td>" in html
-    assert "<th>time</th>" not in report_page("p", [record_of(TEXT).record()])
+    assert "<th>time</th>" not in report_page("p", [record_of(TEXT)])
 
 
 def test_stages_without_a_change_are_folded() -> None:
     recorder = record_of(TEXT)
-    html = report_page("p", [recorder.record()])
+    html = report_page("p", [recorder])
     page = Page(html)
     quiet = len(re.findall("nothing changed", html))
     assert page.classes["quiet"] == 2 * quiet  # in the list of stages, and in the text
@@ -139,11 +140,11 @@ def test_stages_without_a_change_are_folded() -> None:
     assert "body:not(:has(nav input:checked)) .quiet { display: none; }" in html
     assert page.tags["input"] == 1
     recorder.stages[1:] = []
-    assert Page(report_page("p", [recorder.record()])).tags["input"] == 0
+    assert Page(report_page("p", [recorder])).tags["input"] == 0
 
 
 def test_programs_of_one_function() -> None:
-    html = report_page("f", [record_of(TEXT).record(), record_of(TEXT).record()])
+    html = report_page("f", [record_of(TEXT), record_of(TEXT)])
     assert "p, program 2 of 2" in html
     assert len(set(Page(html).ids)) == len(Page(html).ids)
 
@@ -151,7 +152,7 @@ def test_programs_of_one_function() -> None:
 def test_bytes_that_may_be_fewer() -> None:
     text = TEXT.replace(EQNS, "").replace("add b20 -0.0:f32", "mul b0 2.0:f32").replace("store x c i", "store x c k")
     text = text.replace("    b0:", "    t: f32 = load x 0:i32\n    k: i32 = convert[dtype=i32] t\n    b0:")
-    assert "≤ 2.0 KiB" in report_page("p", [record_of(text).record()])
+    assert "≤ 2.0 KiB" in report_page("p", [record_of(text)])
 
 
 @dataclass(frozen=True)
