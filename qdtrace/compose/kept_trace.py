@@ -23,11 +23,11 @@ from qdtrace.counters import miss
 from qdtrace.errors import Loc
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from qdtrace.compose.staged_program import StagedProgram
     from qdtrace.compose.stager import Call
-    from qdtrace.compose.trace_key import Key, Request
+    from qdtrace.compose.trace_key import Key
     from qdtrace.config import Options
 
 
@@ -36,7 +36,8 @@ class TraceKeeper:
     """Writes a traced program, and the key of its equations, under the name of the trace."""
 
     key: Key
-    request: Request
+    f: Callable[..., Any]
+    options: Options
     call: tuple[Any, Any] | None = None
     """The operands and results, as `places_of` gives them; None if the program is on disk."""
 
@@ -53,7 +54,7 @@ class TraceKeeper:
         data, reason = None, key.reason
         if not reason and not all(loc in self.key.lines for loc in key.locs):
             reason = "lines of other functions"  # these change without this function
-        elif not reason and not self.key.is_of(self.request.f):  # an array may be another one in place
+        elif not reason and not self.key.is_of(self.f):  # an array may be another one in place
             reason = "changed since it was traced"
         elif not reason:
             lines = [(loc.file, loc.line, loc.function) for loc in key.locs]
@@ -61,7 +62,7 @@ class TraceKeeper:
             data = None if inner is None else pass_cache.written((key.digest, lines, inner), ())
         if data is None:
             return miss(kind, reason or "object of Python in the graph")
-        return backend("cpu").keep(name, data, self.request.options)
+        return backend("cpu").keep(name, data, self.options)
 
 
 def find_call(name: str, options: Options) -> tuple[GraphKey, Any] | None:

@@ -77,7 +77,8 @@ def _keep(key: Key, made: Call | None, results: Any, request: Request, *, warned
         raise UnknownError("no source")
     if key_of(request).name != key.name:
         raise UnknownError("changes what it looks at")
-    made.staged.keepers.append(TraceKeeper(key, request, places_of(made, results, request.leaves())))
+    places = places_of(made, results, request.leaves())
+    made.staged.keepers.append(TraceKeeper(key, request.f, request.options, places))
 
 
 # ------------------------------------------------------------------ programs that are found
@@ -143,5 +144,5 @@ def _traced_again(request: Request, key: Key, graph: GraphKey, known: Callable[[
             help="change what it uses after its first derivative, or set the option offline_cache_traces=False",
         )
     if is_set_as_before:
-        made[0].keepers.append(TraceKeeper(key, request))
+        made[0].keepers.append(TraceKeeper(key, request.f, request.options))
     return made[0]

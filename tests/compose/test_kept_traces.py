@@ -60,6 +60,15 @@ def test_a_function_is_kept_when_it_is_compiled(kept_traces):
     assert is_found(work)
 
 
+def test_what_is_kept_holds_no_tracer(kept_traces):
+    for k in range(2):
+        with jax.checking_leaks():
+            _, work = run(made().f, X)
+            jax.jit(qd.jit(made().f))(X)
+            gradient(made().f)
+        assert is_found(work) == bool(k)
+
+
 USES = {
     "jit": lambda g: jax.jit(lambda x: g(x) + 1)(X),
     "vmap": lambda g: jax.vmap(g)(jnp.stack([X, X])),
