@@ -12,6 +12,7 @@ from hypothesis import settings
 
 import qdtrace as qd
 from tests import selection
+from tests.kept_code import shared_code
 from tests.oracle import wide_oracle as wide_oracle
 from tests.selection import (
     few_contexts,
@@ -78,6 +79,7 @@ def pytest_configure(config: pytest.Config) -> None:
         known_files()
         gc.disable()  # until tests are collected
         shared_executables(HERE.parent / "build" / "xla")
+        shared_code(HERE.parent / "build" / "llvm")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

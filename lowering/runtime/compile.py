@@ -46,8 +46,13 @@ _maths: Once[int] = Once()
 
 
 def object_code(text: str, target: Target) -> bytes:
-    """Returns the machine code of an LLVM module, after all passes."""
+    """Returns the machine code of an LLVM module, after all passes, and counts it."""
     count(compiled=1)
+    return machine_code(text, target)
+
+
+def machine_code(text: str, target: Target) -> bytes:
+    """Returns the machine code of an LLVM module, after all passes."""
     module, machine = optimised(text, target)
     return emit_object(machine, module)
 

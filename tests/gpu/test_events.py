@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +19,6 @@ if TYPE_CHECKING:
     from qdtrace.profile_table import Row
 
 OPTIONS = uncached(block_dim=4, fuse_tasks="off")
-
-
-@pytest.fixture(autouse=True)
-def no_other_driver() -> None:
-    """Frees the drivers of other tests, whose logs would take the launches."""
-    gc.unfreeze()
-    gc.collect()
 
 
 def rows_of(program: Program, *operands: Any, options: Any = OPTIONS) -> tuple[list[Row], FakeDriver]:

@@ -10,7 +10,9 @@ from typing import Any, cast
 import pytest
 from jax._src.lru_cache import LRUCache
 
-from tests import selection
+from lowering.llvm.target import Target
+from lowering.runtime.compile import machine_code, optimised
+from tests import kept_code, selection
 from tests.selection import drawn, is_default_run, left_out, names_tests, put_whole
 
 DTYPES = ("f32", "f64", "i32", "u8")
@@ -106,3 +108,41 @@ def test_a_run_that_names_tests_takes_no_sample(keyword: str, args: list[str], n
     assert (
         names_tests(cast("pytest.Config", SimpleNamespace(option=SimpleNamespace(keyword=keyword), args=args))) is names
     )
+
+
+def test_code_is_made_once_for_equal_modules_targets_and_sources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[tuple[str, str]] = []
+
+    def make(text: str, machine: Any) -> bytes:
+        made.append((text, getattr(machine, "target", machine).cpu))
+        return f"{text} for {made[-1][1]}".encode()
+
+    wide, narrow = Target.named("avx512"), Target.named("avx2")
+    code = kept_code.kept(make, tmp_path)
+    assert [code("a", wide), code("b", wide), code("a", narrow), code("a", wide)] == [
+        b"a for x86-64-v4", b"b for x86-64-v4", b"a for x86-64-v3", b"a for x86-64-v4",
+    ]  # fmt: skip
+    assert code("a", SimpleNamespace(target=narrow)) == b"a for x86-64-v3"  # a GPU's device has its target inside
+    assert kept_code.kept(make, tmp_path)("b", wide) == b"b for x86-64-v4"  # another process
+    assert made == [("a", "x86-64-v4"), ("b", "x86-64-v4"), ("a", "x86-64-v3")]
+    assert len([*tmp_path.iterdir()]) == 3
+    changed = tmp_path / "target.py"
+    changed.write_text("other passes")
+    monkeypatch.setattr(kept_code, "_CALLERS", (SimpleNamespace(__file__=changed),))
+    assert kept_code.kept(make, tmp_path)("a", wide) == b"a for x86-64-v4"
+    assert len(made) == 4
+
+
+def test_code_that_cannot_be_made_is_not_kept(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="expected top-level entity"):
+        kept_code.kept(lambda text, machine: machine_code(text, machine), tmp_path)("no module", Target.host())
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_what_is_kept_is_what_llvm_makes(tmp_path: Path) -> None:
+    text, machine = "define i32 @answer() {\n  ret i32 42\n}\n", Target.host()
+    code = kept_code.kept(lambda text, machine: machine_code(text, machine), tmp_path)
+    module, maker = optimised(text, machine)
+    assert code(text, machine) == code(text, machine) == maker.emit_object(module)

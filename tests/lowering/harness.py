@@ -10,7 +10,8 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from lowering.llvm.options import EmitOptions
-from lowering.llvm.target import Target, optimise
+from lowering.llvm.target import Target
+from lowering.runtime import compile
 from lowering.simd.emit import TaskCode, emit_task
 from qdtrace.analysis.index.trips import static_bounds
 from qdtrace.interpret.reference import evaluate
@@ -38,12 +39,8 @@ class Kernel:
     def __init__(self, task: Task, target: Target, options: EmitOptions = STRICT) -> None:
         self.task = task
         self.code: TaskCode = emit_task(task, target, options)
-        module = llvm.parse_assembly(self.code.text)
-        module.triple, module.data_layout = target.triple, target.data_layout
-        module.verify()
-        machine = target.llvm_machine()
-        optimise(module, machine)
-        builder = llvm.JITLibraryBuilder().add_object_img(machine.emit_object(module)).add_current_process()
+        code = compile.machine_code(self.code.text, target)
+        builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
         builder.export_symbol("qd_task")
         self._known = static_bounds(task)
         if self._known is None:
@@ -52,7 +49,7 @@ class Kernel:
             builder.export_symbol("qd_merge")
         if self.code.slot_bytes:
             builder.export_symbol("qd_combine")
-        self._jit = llvm.create_lljit_compiler(machine, use_jit_link=True)
+        self._jit = llvm.create_lljit_compiler(target.llvm_machine(), use_jit_link=True)
         self._library = builder.link(self._jit, f"kernel{next(_names)}")
         pointer, number = ctypes.c_void_p, ctypes.c_int64
         self._task = ctypes.CFUNCTYPE(None, pointer, number, number, pointer)(self._library["qd_task"])

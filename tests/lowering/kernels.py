@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import llvmlite.binding as llvm
 import numpy as np
 
-from lowering.llvm.target import Target, optimise
+from lowering.llvm.target import Target
+from lowering.runtime import compile
 from lowering.simt.devices import CUDA, Device
 from lowering.simt.emit import emit_kernels
 from lowering.tables import FAILURE_BITS
@@ -94,12 +95,7 @@ def host_device(blocks: int = 2, threads: int = THREADS) -> Device:
 def _linked(
     jit: llvm.LLJIT, text: str, target: Target, exports: Sequence[str], imports: Mapping[str, int]
 ) -> llvm.ResourceTracker:
-    module = llvm.parse_assembly(text)
-    module.triple, module.data_layout = target.triple, target.data_layout
-    module.verify()
-    machine = target.llvm_machine()
-    optimise(module, machine)
-    builder = llvm.JITLibraryBuilder().add_object_img(machine.emit_object(module)).add_current_process()
+    builder = llvm.JITLibraryBuilder().add_object_img(compile.machine_code(text, target)).add_current_process()
     for name in exports:
         builder.export_symbol(name)
     for name, address in imports.items():

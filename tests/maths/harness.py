@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import llvmlite.binding as llvm
 import mpmath as mp
 import numpy as np
 
 from lowering.llvm.maths import library
 from lowering.llvm.target import Target
+from lowering.runtime import compile
+from lowering.runtime.jit import link
 from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_ALIVE: list[object] = []
-"""Engines, so that their code stays."""
+_names = itertools.count()
 
 
 def _driver(function: library.MathFunction, dtype: DType, lanes: int, arguments: int) -> str:
@@ -58,20 +59,10 @@ def compiled(name: str, dtype: DType, lanes: int, target: str = "host") -> Calla
     """The function as one on NumPy arrays of any length."""
     arguments = 2 if name in ("pow", "atan2", "rem") else 1
     function = library.function_for(name, dtype, lanes)
-    machine = Target.named(target).llvm_machine()
-    text = library.collect([function]) + _driver(function, dtype, lanes, arguments)
-    module = llvm.parse_assembly(text)
-    module.triple, module.data_layout = llvm.get_process_triple(), str(machine.target_data)
-    module.verify()
-    options = llvm.create_pipeline_tuning_options(speed_level=2)
-    builder = llvm.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(module, builder)
-    engine = llvm.create_mcjit_compiler(module, machine)
-    engine.finalize_object()
-    _ALIVE.append(engine)
-    native = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (arguments + 1), ctypes.c_int64)(
-        engine.get_function_address("run")
-    )
+    machine = Target.named(target)
+    code = compile.machine_code(library.collect([function]) + _driver(function, dtype, lanes, arguments), machine)
+    address = link(f"maths{next(_names)}", code, ("run",), {}, machine)["run"]
+    native = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (arguments + 1), ctypes.c_int64)(address)
 
     def apply(*arrays: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         count = len(arrays[0])

@@ -14,7 +14,7 @@ from lowering.llvm import unlocked
 from lowering.llvm.options import emit_options
 from lowering.llvm.target import Target
 from lowering.runtime.cache import ArtifactCache
-from lowering.runtime.compile import object_code
+from lowering.runtime.compile import object_code, optimised
 from lowering.runtime.info import describe, usable_cores
 from lowering.runtime.jit import link
 from lowering.runtime.keys import artifact_key, task_content
@@ -82,11 +82,14 @@ def test_a_missing_symbol_is_an_error_not_a_crash(capfd):
 
 
 def test_the_locked_way_makes_the_same_code(monkeypatch):
-    target = Target.host()
-    free = object_code(TEXT, target)
+    def code() -> bytes:
+        module, machine = optimised(TEXT, Target.host())
+        return unlocked.emit_object(machine, module)
+
+    free = code()
     assert unlocked._library() is not None
     monkeypatch.setattr(unlocked, "_library", lambda: None)
-    assert object_code(TEXT, target) == free
+    assert code() == free
 
 
 def test_info(tmp_path):
