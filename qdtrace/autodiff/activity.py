@@ -6,27 +6,33 @@ counts as one variable: a buffer is active when anything active is stored into a
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from qdtrace.ir.dataflow import flows, reached
 from qdtrace.ir.memory import values_of
 from qdtrace.ir.program import Literal, Var
-from qdtrace.ir.walk import walk_program
+from qdtrace.ir.walk import walk_task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from qdtrace.ir.program import Atom, Eqn, Program
+    from qdtrace.ir.program import Atom, Eqn, Program, Task
 
     Edge = tuple[Atom, Atom]
 
 
 def active_variables(program: Program, inputs: Iterable[Var], results: Iterable[Var] | None = None) -> frozenset[Var]:
     """Returns the floats and references that depend on `inputs`; with `results`, only those that these depend on."""
+    return _active(program.tasks, tuple(inputs), None if results is None else tuple(results))
+
+
+@functools.lru_cache(maxsize=2)  # residuals are chosen, and then the reverse is made
+def _active(tasks: Sequence[Task], inputs: Sequence[Var], results: Sequence[Var] | None) -> frozenset[Var]:
     after: defaultdict[Var, list[Var]] = defaultdict(list)
     before: defaultdict[Var, list[Var]] = defaultdict(list)
-    for eqn in walk_program(program):
+    for eqn in (e for task in tasks for e in walk_task(task)):
         for source, target in _edges(eqn):
             if isinstance(source, Var) and isinstance(target, Var) and source.dtype.is_float and target.dtype.is_float:
                 after[source].append(target)

@@ -9,7 +9,7 @@ from qdtrace.autodiff.activity import active_variables
 from qdtrace.autodiff.custom import residuals_of as residuals_of_rule
 from qdtrace.autodiff.custom import rule_of
 from qdtrace.autodiff.partials import not_linear
-from qdtrace.autodiff.residuals import Given, keeping, loading_given, moments_found
+from qdtrace.autodiff.residuals import Given, keeping, loading_given
 from qdtrace.autodiff.reverse import reverse
 from qdtrace.autodiff.zeros import changing_with
 from qdtrace.errors import old_value_refused
@@ -18,7 +18,7 @@ from qdtrace.ir.memory import written
 from qdtrace.ir.primitives import ATOMIC, BITCAST, CHECK, CUSTOM, WHILE
 from qdtrace.ir.program import Program, Stage, Var, literal
 from qdtrace.ir.rebuild import Rebuilder
-from qdtrace.ir.walk import task_refs, walk_inside, walk_program, walk_task
+from qdtrace.ir.walk import walk_inside, walk_program, walk_task
 from qdtrace.passes.dead_code import DeadCode
 
 if TYPE_CHECKING:
@@ -35,34 +35,21 @@ def transpose(program: Program, linear: Sequence[Var], stacks: Stacks, residuals
     Its parameters are those of the program, with residuals and adjoints of the results in place of the linear ones.
     The linear ones are taken as zero: no coefficient of a linear operation depends on them.
     """
-    return _transposed(program, linear, stacks, Given(program, residuals))
-
-
-def with_residuals(program: Program, linear: Sequence[Var], stacks: Stacks) -> tuple[Program, tuple[Moment, ...]]:
-    """Returns the transpose that takes all contents of memory it can use as residuals, and the moments of these."""
-    given = Given(program, moments_found(program, active_variables(program, linear, program.results)))
-    made = DeadCode()(_transposed(program, linear, stacks, given))
-    used = {v for task in made.tasks for v in task_refs(task)}
-    unused = {v for v in given.params.values() if v not in used}
-    params = tuple(v for v in made.params if v not in unused)
-    return replace(made, params=params), tuple(moment for moment, v in given.params.items() if v in used)
-
-
-def _transposed(program: Program, linear: Sequence[Var], stacks: Stacks, given: Given) -> Program:
     asked = changing_with(program, linear)
     _refuse_decisions(program, linear, asked)
-    made = reverse(_without_checks(program, asked), linear, program.results, given, stacks)
+    made = reverse(_without_checks(program, asked), linear, program.results, Given(program, residuals), stacks)
     refuse_transposes(made)  # `made` may need the value of a function of which only the transpose is known
     own = len(program.params)
     first = program.params.index(linear[0])
     before, behind = program.params[:first], program.params[first + len(linear) :]
-    return replace(
+    made = replace(
         without_rules(made),
         params=(*before, *made.params[own:], *behind),
         buffers=(*made.buffers, *linear),
         initial={**made.initial, **{v: literal(0, v.dtype) for v in linear}},
         stage=Stage.TRACED,
     )
+    return DeadCode()(made) if residuals else made
 
 
 class _WithoutChecks(Rebuilder):

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from qdtrace.autodiff import transpose
 from qdtrace.autodiff.activity import active_variables
 from qdtrace.autodiff.extremes import has_extremes, with_extremes
 from qdtrace.autodiff.loops.known import with_known_trips
-from qdtrace.autodiff.residuals import moments_found
+from qdtrace.autodiff.residual_choice import moments_read
+from qdtrace.autodiff.residuals import references
 from qdtrace.autodiff.split import with_split_tasks
 from qdtrace.batching.batch import batch
 from qdtrace.compose.staged_program import chosen
 from qdtrace.counters import count
 from qdtrace.errors import GradientError
+from qdtrace.ir.program import Var
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
     from qdtrace.analysis.machine import Machine
     from qdtrace.autodiff.loops.policy import Stacks
     from qdtrace.autodiff.residuals import Moment
-    from qdtrace.ir.program import Program, Var
+    from qdtrace.ir.program import Program
 
     Mask = tuple[bool, ...]
 
-__all__ = ["Reverse", "active_variables", "derived", "keeping", "reverse_for_residuals", "with_extremes"]
+__all__ = ["active_variables", "derived", "keeping", "residuals", "with_extremes"]
 
 Derivative: TypeAlias = Any
 """A `derivative.Derivative`, whose module loads this one."""
@@ -35,27 +36,12 @@ Linearised: TypeAlias = Any
 """A `linearised.Linearised`, likewise."""
 
 
-@dataclass(frozen=True)
-class Reverse:
-    """The transpose of a program's tangents for a CPU, with the residuals that it takes."""
-
-    program: Program | None
-    """None if derivatives take no residuals."""
-    residuals: tuple[Moment, ...]
-    stacks: Stacks
-
-
-def reverse_for_residuals(made: Linearised, stacks: Stacks) -> Reverse:
-    """Returns the reverse from which residuals of a program are chosen."""
-    base = made.base
-    with base.depth_told(), suppress(GradientError):
-        program, linear = _joined(made)
-        tangents = replace(program, results=program.results[len(base.program.results) :])
-        is_apart = not has_extremes(program)  # values that are compared are computed by one program
-        if is_apart and moments_found(tangents, active_variables(tangents, linear, tangents.results)):
-            count(derivations=1)
-            return Reverse(*transpose.with_residuals(tangents, linear, stacks), stacks)
-    return Reverse(None, (), stacks)
+def residuals(made: Linearised) -> tuple[Moment, ...]:
+    """Returns the residuals that the reverse of a program reads."""
+    program, linear = _joined(made)
+    if has_extremes(program):  # values that are compared are computed by one program
+        return ()
+    return moments_read(replace(program, results=program.results[len(made.base.program.results) :]), linear)
 
 
 def _joined(made: Linearised) -> tuple[Program, Sequence[Var]]:
@@ -89,34 +75,33 @@ def derived(
         made = with_split_tasks(known, known.params[first : first + sum(mask)])
         return program if made is known else made
 
-    def transposed(joined: Program, *, is_same: bool) -> Program:
-        joined = with_known_trips(joined)
-        linear = joined.params[first : first + sum(mask)]
-        joined = replace(joined, results=tuple(chosen(joined.results, asked)))
+    def transposed(program: Program, given: Sequence[Moment], unused: Sequence[Var] = ()) -> Program:
+        program = with_known_trips(program)
+        linear = program.params[first : first + sum(mask)]
+        program = replace(program, results=tuple(chosen(program.results, asked)))
         if spec.wrt is None:
-            return transpose.tangents_given(joined, linear, spec.residuals)
-        adjoints = spec.made_before(stacks) if is_same else None
-        if adjoints is None:
-            adjoints = transpose.transpose(joined, linear, stacks, spec.residuals)
-            count(derivations=1)
-        given, taken = adjoints.params, len(spec.residuals) + sum(spec.out)
-        params = (*given[:own], *given[first : first + taken], *given[own:first], *given[first + taken :])
+            return transpose.tangents_given(program, linear, given)
+        adjoints = transpose.transpose(program, linear, stacks, given)
+        count(derivations=1)
+        params, last = adjoints.params, first + len(given) + sum(spec.out)
+        params = (*params[:own], *unused, *params[first:last], *params[own:first], *params[last:])
         return replace(adjoints, params=params, results=tuple(chosen(adjoints.results, chosen(spec.wrt, mask))))
 
     staged = made.staged.on(machine.platform)
-    program, is_same = staged.program, staged is made.staged
+    program = staged.program
     if spec.wrt is None:
         count(derivations=1)
         transpose.refuse_transposes(staged.with_rules)
     if spec.wrt is not None or spec.residuals:
+        joined = split(staged.joined)
         try:
-            program = transposed(staged.unrolled_for(machine, split(staged.joined)), is_same=is_same)
+            program = transposed(staged.unrolled_for(machine, joined), spec.residuals)
         except GradientError:
-            if spec.residuals:
-                raise
             # a loop of joined tasks may be refused where the user's own loops are not
             stacks.choices.clear()
-            program = transposed(split(staged.canonical), is_same=is_same)
+            refs = references(joined)
+            unused = [Var(refs[r].type, refs[r].hint) for _, r in spec.residuals]
+            program = transposed(split(staged.canonical), (), unused)
     transpose.check_atomics(program)
     program = replace(program, name=f"{spec.program.name}_{'d' if spec.wrt is None else 'r'}{len(spec.directions)}")
     known = [False] * len(made.constants)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -28,7 +28,7 @@ from qdtrace.compose.direct import leading, run_now
 from qdtrace.compose.garbage import paused_garbage_collection
 from qdtrace.compose.linearised import derivation, linearised
 from qdtrace.compose.pass_cache import TANGENTS, kept
-from qdtrace.compose.residuals import call_keeping, residuals_of, reverse_of
+from qdtrace.compose.residuals import call_keeping, residuals_of
 from qdtrace.compose.stack_chunk import in_one_chunk
 from qdtrace.compose.stacks import derived, stacks_for
 from qdtrace.compose.staged_program import StagedProgram, chosen
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from jax.core import ShapedArray
 
     from qdtrace.analysis.machine import Machine
-    from qdtrace.autodiff.loops.policy import Stacks
     from qdtrace.autodiff.residuals import Moment
     from qdtrace.compose.call import Origin
     from qdtrace.ir.program import Program, Var
@@ -76,10 +75,6 @@ class Derivative:
     levels: tuple[tuple[int, tuple[Mask, ...]], ...] = ()
     """Batches, the innermost first: the size, and for each group of operands the mask of those that have its axis. The
     axis of the outermost batch is the first. Every result has all axes."""
-    _derived: dict[Machine, StagedProgram] = field(
-        default_factory=dict["Machine", "StagedProgram"], init=False, repr=False, compare=False
-    )
-
     @property
     def program(self) -> Program:
         """The program that is differentiated."""
@@ -112,15 +107,11 @@ class Derivative:
 
     def derived_for(self, machine: Machine) -> StagedProgram:
         """Returns the program that computes the derivative on a machine."""
-        made = self._derived.get(machine)
-        if made is None:
-            with paused_garbage_collection(), self.base.said("differentiating"):
-                made = self._derived[machine] = self._derive(machine)
-        return made
+        return _derived(self, machine)
 
     @in_one_chunk
-    def _derive(self, machine: Machine) -> StagedProgram:
-        """Returns the program of JAX's own forward mode, transposed for adjoints."""
+    def derive(self, machine: Machine) -> StagedProgram:
+        """Derives the program: that of JAX's own forward mode, transposed for adjoints."""
         base, own = self.base, len(self.program.params)
         at = self.place
         masks = self.directions if self.wrt is None else (*self.directions[:at], self.wrt, *self.directions[at:])
@@ -143,22 +134,15 @@ class Derivative:
             program = derived(made, about, stacks, derive)
         return StagedProgram(program, made.options, tuple(stacks.choices), constants=made.constants)
 
-    def made_before(self, stacks: Stacks) -> Program | None:
-        """Returns the transpose from which the residuals were chosen, if it is of the same results within the same
-        limits, and adds what it asked of its stacks to `stacks`."""
-        if self.handed is None or self.out != self.handed[1]:
-            return None
-        found = reverse_of(self.base, *self.handed)
-        if found.program is None or found.stacks.limits != stacks.limits:
-            return None
-        if found.stacks.is_asked and found.stacks.budget != stacks.budget:
-            return None
-        stacks.take(found.stacks)
-        return found.program
-
     def __repr__(self) -> str:
         kind = "derivative" if self.wrt is None else "adjoint"
         return f"<{kind} of {self.program.name}, {len(self.directions)} directions>"
+
+
+@functools.lru_cache(maxsize=1024)
+def _derived(spec: Derivative, machine: Machine) -> StagedProgram:
+    with paused_garbage_collection(), spec.base.said("differentiating"):
+        return spec.derive(machine)
 
 
 def derivative(spec: Derivative, groups: Iterable[Sequence[Any]]) -> list[Any]:

@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from jax.interpreters import partial_eval
 
-from qdtrace.analysis.machine import CPU
 from qdtrace.compose.call import Origin, call, call_p
 from qdtrace.compose.linearised import derivation, linearised
 from qdtrace.compose.pass_cache import DERIVATIONS, kept
-from qdtrace.compose.stacks import derived, stacks_for
 from qdtrace.compose.staged_program import StagedProgram
 from qdtrace.errors import GradientError
 from qdtrace.ir.platforms import asks_platform
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from qdtrace.autodiff.residuals import Moment
-    from qdtrace.compose.derivation import Reverse
 
     Mask = tuple[bool, ...]
     Moments = tuple[Moment, ...]
@@ -52,25 +49,18 @@ def residuals_of(base: StagedProgram, wrt: Mask, out: Mask) -> Moments:
         return ()
     if not base.has_primal:
         return ()
-    stacks = stacks_for(base.options, CPU)
 
     def choose() -> Moments:
-        made = reverse_of(base, wrt, out)
-        stacks.take(made.stacks)
-        return made.residuals
+        with base.depth_told():
+            return derivation().residuals(made)
 
     try:
-        staged = linearised(base, (wrt,), out, with_primal=True)
-        return () if staged.constants else derived(staged, ("residuals", wrt, out), stacks, choose)
+        made = linearised(base, (wrt,), out, with_primal=True)
+        if made.constants:
+            return ()
+        return kept(DERIVATIONS, lambda: made.key, ("residuals", wrt, out), made.options, choose)
     except GradientError:
         return ()  # reverse mode raises it when it is asked for
-
-
-@functools.lru_cache(maxsize=1024)
-def reverse_of(base: StagedProgram, wrt: Mask, out: Mask) -> Reverse:
-    """Returns the reverse from which residuals are chosen."""
-    made = linearised(base, (wrt,), out, with_primal=True)
-    return derivation().reverse_for_residuals(made, stacks_for(base.options, CPU))
 
 
 @functools.lru_cache(maxsize=1024)

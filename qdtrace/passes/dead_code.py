@@ -48,6 +48,11 @@ class DeadCode(Pass):
         return replace(swept, buffers=buffers, initial=initial)
 
 
+def live_variables(program: Program) -> set[Var]:
+    """Returns the variables that a result or a check of the program depends on."""
+    return _Marks(program).live
+
+
 class _Marks:
     """The live variables, equations and tasks: those that a result or a check of the program depends on."""
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from qdtrace.autodiff import transpose
-from qdtrace.autodiff.extremes import has_extremes, with_extremes
+from qdtrace.autodiff.extremes import with_extremes
 from qdtrace.autodiff.loops.policy import Stacks
 from qdtrace.autodiff.split import with_split_tasks
 from qdtrace.ir.custom import without_rules
@@ -49,20 +49,14 @@ def derive(
     return _finished(made, f"{'d' if wrt is None else 'r'}{len(directions)}")
 
 
-def residuals_of(program: Program, wrt: Mask, out: Mask) -> tuple[Moment, ...]:
-    """What the program may hand over to its derivatives."""
-    made, linear = _with_tangents(program, wrt, out)
-    tangents = replace(made, results=made.results[len(program.results) :])
-    return () if has_extremes(program) else transpose.with_residuals(tangents, linear, Stacks())[1]
-
-
 def with_residuals(program: Program, wrt: Mask, out: Mask, residuals: Sequence[Moment]) -> Program:
     """The program with the residuals as further results."""
-    made, linear = _with_tangents(program, wrt, out)
+    made, linear = with_tangents(program, wrt, out)
     return transpose.primal_keeping(replace(made, results=program.results), linear, residuals)
 
 
-def _with_tangents(program: Program, wrt: Mask, out: Mask) -> tuple[Program, Sequence[Var]]:
+def with_tangents(program: Program, wrt: Mask, out: Mask) -> tuple[Program, Sequence[Var]]:
+    """The program with the tangents of its results behind these, and its linear parameters."""
     made = _along(replace(program, results=_chosen(program.results, out)), _chosen(program.params, wrt))
     both = replace(made, results=(*program.results, *made.results))
     linear = made.params[len(program.params) :]

@@ -20,8 +20,9 @@ from qdtrace.ir.program import Stage
 from qdtrace.ir.verify import verify_program
 from qdtrace.passes import pipelines
 from qdtrace.trace import compat
-from tests.autodiff.derive import derive, residuals_of, with_residuals
+from tests.autodiff.derive import derive, with_residuals
 from tests.autodiff.programs import arguments, random_program
+from tests.autodiff.read_residuals import residuals_of, residuals_read
 
 X = np.linspace(0.1, 1.0, 5)
 
@@ -35,6 +36,7 @@ def test_derivatives_of_random_programs_are_the_same_with_residuals(seed):
     active = active_variables(program, [v for v, w in zip(program.params, wrt, strict=True) if w])
     out = [v in active for v in program.results]
     residuals = residuals_of(program, wrt, out)
+    assert residuals == residuals_read(program, wrt, out)
     kept = with_residuals(program, wrt, out, residuals)
     verify_program(kept)
     results = evaluate(kept, args, check_races=True)
@@ -126,10 +128,10 @@ def scaled_chain(scale, name):
     return qd.jit(run)
 
 
-@pytest.mark.cpu  # the limits of a GPU are not known while JAX traces, so its reverse is derived again
-def test_a_reverse_is_derived_once_and_joined_tasks_are_shared(work):
-    f = scaled_chain(1.5, "once")
-    jax.jit(jax.grad(lambda x: sum(y.sum() for y in f(x)))).lower(X)
+@pytest.mark.parametrize("target", ["cpu", "sm_90"])
+def test_a_reverse_is_derived_once_and_joined_tasks_are_shared(work, target):
+    f = scaled_chain({"cpu": 1.5, "sm_90": 1.75}[target], "once")
+    qd.jit(jax.grad(lambda x: sum(y.sum() for y in f(x)))).lower(X, target=target).as_text("llvm")
     derived, passed = work
     assert derived == ["once"]
     assert passed == [("once", "TRACED", "JOINED"), ("once_kept", "CANONICAL", "FINAL"), ("once_r0", "TRACED", "FINAL")]
@@ -140,7 +142,7 @@ def test_a_reverse_of_another_machine_is_derived_for_it(work):
     spec = run_by(jax.grad(lambda x: sum(y.sum() for y in f(x))), X)[1].params["spec"]
     derived, _ = work
     gpu, cpu = (print_program(spec.derived_for(machine).program) for machine in (GPU, CPU))
-    assert derived == ["other", "other"]
+    assert derived == ["other", "other"]  # one each
     assert gpu.count("_reverse") == cpu.count("_reverse") == 2
 
 
@@ -150,8 +152,57 @@ def test_a_reverse_of_fewer_results_is_derived_for_them(work):
     less = replace(spec, out=(False, True))
     derived, _ = work
     made = less.derived_for(CPU).program
-    assert derived == ["fewer", "fewer"]
+    assert derived == ["fewer"]
     assert len(made.params) == len(spec.program.params) + len(spec.residuals) + 1
+
+
+def test_forward_mode_derives_no_reverse(work):
+    f = scaled_chain(5.5, "forward")
+    jax.jit(lambda x: jax.jvp(f, (x,), (x,))).lower(X)
+    derived, passed = work
+    assert derived == []
+    assert [name for name, _, _ in passed] == ["forward", "forward_kept", "forward_d1"]
+
+
+def test_tasks_run_again_if_the_reverse_of_joined_tasks_is_refused(monkeypatch):
+    """Residuals are numbered by joined tasks, so the reverse of the user's own tasks takes none."""
+
+    def refusing(program, linear, stacks, residuals=()):
+        if residuals:
+            raise qd.GradientError("refused")
+        return own(program, linear, stacks, residuals)
+
+    own = transpose.transpose
+    monkeypatch.setattr(transpose, "transpose", refusing)
+    f, same = scaled_chain(6.5, "refused"), scaled_chain(6.5, "given")
+    total = lambda f: lambda x: sum((y**2).sum() for y in f(x))  # noqa: E731
+    primal, reverse = ran(jax.grad(total(f)), X)
+    assert primal == ["refused.0", "refused.1"]
+    assert reverse == ["refused.0", "refused.1_reverse", "refused.0_reverse"]
+    got = jax.grad(total(f))(X)
+    monkeypatch.setattr(transpose, "transpose", own)
+    np.testing.assert_allclose(got, jax.grad(total(same))(X), rtol=1e-14)
+
+
+def test_a_loop_without_adjoints_is_not_walked_back():
+    """No iterations of it are counted, and nothing is refused for their number."""
+
+    @qd.jit
+    def f(x, n):
+        out = qd.empty(x.shape, x.dtype)
+        for i in qd.range(x.shape[0]):
+            k, left = qd.local(0), qd.local(n[i])
+            for _ in qd.while_(lambda left=left: left.value > 1):
+                left.value = left.value // 2
+                k.value = k.value + 1
+            out[i] = x[i] * x[i] * k.value
+        return out
+
+    n = np.arange(5, dtype=np.int32)
+    (call,) = run_by(jax.grad(lambda x: f(x, n).sum()), X)
+    text = print_program(call.params["spec"].derived_for(CPU).program)
+    assert (text.count("while"), "goes back through" in text) == (1, False)
+    np.testing.assert_allclose(jax.grad(lambda x: f(x, n).sum())(X), 2 * X * [0, 0, 1, 1, 2], rtol=1e-12)
 
 
 def test_a_batch_of_calls_with_residuals_runs_all_passes(work):

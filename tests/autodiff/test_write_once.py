@@ -15,7 +15,8 @@ from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.parser import parse_program
 from qdtrace.ir.printer import print_program
 from tests.autodiff import ordered_memory
-from tests.autodiff.derive import derive, residuals_of, with_residuals
+from tests.autodiff.derive import derive, with_residuals
+from tests.autodiff.read_residuals import residuals_of, residuals_read
 from tests.autodiff.test_random_tasks import case_of
 
 
@@ -260,6 +261,7 @@ def differs(seed: int) -> str | None:
     except GradientError:
         return None
     residuals = residuals_of(program, case.wrt, case.out)
+    assert residuals == residuals_read(program, case.wrt, case.out)
     kept = evaluate(with_residuals(program, case.wrt, case.out, residuals), args)[len(program.results) :]
     given = derive(program, [], case.out, case.wrt, residuals=residuals)
     tangents = evaluate(forward, [*args, *case.direction])

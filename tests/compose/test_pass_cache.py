@@ -285,7 +285,7 @@ def test_a_derivation_for_another_machine_is_another_key(on_disk):
         (spec,) = [e.params["spec"] for e in compat.all_eqns(jaxpr.jaxpr.eqns) if "spec" in e.params]
         before = qd.stats()
         texts[turn] = [print_program(spec.derived_for(machine).program, locs=True) for machine in (CPU, GPU)]
-        assert (qd.stats() - before).derivations == (0 if turn else 1)  # while JAX traces it is derived for a CPU
+        assert (qd.stats() - before).derivations == (0 if turn else 2)
     assert texts[0] == texts[1]
     assert texts[0][0] != texts[0][1]
 
@@ -303,7 +303,7 @@ def _memory(monkeypatch, nbytes):
     monkeypatch.setattr(stack_budget, "free_memory", lambda: nbytes)
 
 
-@pytest.mark.parametrize(("trips", "reason"), [(None, {}), (3, {"derivations: other memory": 2})], ids=["none", "loop"])
+@pytest.mark.parametrize(("trips", "reason"), [(None, {}), (3, {"derivations: other memory": 1})], ids=["none", "loop"])
 def test_another_budget_derives_again_what_has_choices(on_disk, monkeypatch, trips, reason):
     function = jax.jit(jax.grad(lambda x: _chain(4.25, trips)(x, 3).sum()))
     _memory(monkeypatch, 1 << 32)
