@@ -24,7 +24,7 @@ from jax.interpreters import ad, batching, mlir, partial_eval
 
 from qdtrace.backend import backend
 from qdtrace.compose.call import call, derivative_p, unknown_platform
-from qdtrace.compose.direct import leading, run_now
+from qdtrace.compose.direct import leading, run_now, zero_tangent
 from qdtrace.compose.garbage import paused_garbage_collection
 from qdtrace.compose.linearised import derivation, linearised
 from qdtrace.compose.pass_cache import TANGENTS, kept
@@ -155,10 +155,6 @@ def _is_zero(tangent: Any) -> bool:
     return type(tangent) is ad.Zero or getattr(tangent, "dtype", None) == jax.dtypes.float0
 
 
-def _zero(value: Any) -> Any:
-    return ad.Zero(jax.typeof(value).to_tangent_aval())
-
-
 @functools.lru_cache(maxsize=1024)
 def _reached(base: StagedProgram, mask: Mask) -> Mask:
     """Returns the mask of results that change with the parameters of a mask."""
@@ -205,7 +201,7 @@ def jvp_of_call(
         found = derivative(spec, [[*primals, *kept], [], direction])
     known = dict(zip((k for k, wanted in enumerate(reached) if wanted), found, strict=True))
     numbers = range(len(outs)) if origin is None else origin.numbers
-    return outs, [known[k] if k in known else _zero(out) for k, out in zip(numbers, outs, strict=True)]
+    return outs, [known[k] if k in known else zero_tangent(x) for k, x in zip(numbers, outs, strict=True)]
 
 
 def _jvp_of_many(base: StagedProgram, primals: Sequence[Any], mask: Mask, direction: list[Any]) -> Any:
@@ -220,13 +216,13 @@ def _jvp_of_many(base: StagedProgram, primals: Sequence[Any], mask: Mask, direct
         base, one = one.staged, one.staged.one
     reached = _reached(base, mask)
     if not any(reached):
-        return outs, list(map(_zero, outs))
+        return outs, list(map(zero_tangent, outs))
     found = iter(derivative(Derivative(base, (mask,), reached, levels=levels), [primals, [], direction]))
     made: list[Any] = []
     for k, (out, is_reached) in enumerate(zip(outs, reached, strict=True)):
         # a derivative has the axes of all batches, the outermost first; a result those of the batches it differs in
         index = tuple(slice(None) if given[k] else 0 for given in givens)
-        made.append(next(found)[index] if is_reached else _zero(out))
+        made.append(next(found)[index] if is_reached else zero_tangent(out))
     return outs, made
 
 
@@ -248,7 +244,7 @@ def _jvp_of_derivative(operands: Sequence[Any], tangents: Sequence[Any], *, spec
         given = [jax.numpy.zeros_like(x) if _is_zero(t) else t for x, t in zip(groups[k], changes[k], strict=True)]
         terms.append(derivative(spec, [*groups[:k], given, *groups[k + 1 :]]))
     if not terms:
-        return outs, list(map(_zero, outs))
+        return outs, list(map(zero_tangent, outs))
     return outs, [functools.reduce(jax.numpy.add, parts) for parts in zip(*terms, strict=True)]
 
 

@@ -1,10 +1,13 @@
-"""Calls of primitives on arrays: at once, and with the axis of a batch."""
+"""Calls of primitives on arrays: at once, with the axis of a batch, with tangents that are zero."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import jax
+from jax.interpreters import ad
+
+from qdtrace.trace import compat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,3 +33,8 @@ def leading(operands: Sequence[Any], dims: Sequence[int | None]) -> tuple[list[A
     moved = [x if d is None else jax.numpy.moveaxis(x, d, 0) for x, d in zip(operands, dims, strict=True)]
     size = next(x.shape[0] for x, d in zip(moved, dims, strict=True) if d is not None)
     return moved, tuple(d is not None for d in dims), size
+
+
+def zero_tangent(value: Any) -> ad.Zero:
+    """Returns the symbolic zero of tangents of a value."""
+    return ad.Zero(compat.tangent_type(value))

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax.interpreters import ad, mlir
 
+from qdtrace.compose.direct import zero_tangent
 from qdtrace.errors import GradientError
 from qdtrace.trace import compat
 from qdtrace.trace.compat import Primitive, eval_jaxpr
@@ -263,14 +264,10 @@ def _filled(values: Values, tangents: Values) -> list[Any]:
     return [jnp.zeros_like(v) if type(t) is ad.Zero else t for v, t in pairs]
 
 
-def _zero(value: Any) -> Any:
-    return ad.Zero(jax.typeof(value).to_tangent_aval())
-
-
 def _jvp(values: Values, tangents: Values, *, loop: Loop) -> Any:
     outs = loop_p.bind(*values, loop=loop)
     found = iter(directional_p.bind(*values, *_filled(values, tangents), loop=loop))
-    return outs, [next(found) if is_float(v) else _zero(v) for v in outs]
+    return outs, [next(found) if is_float(v) else zero_tangent(v) for v in outs]
 
 
 def _own(operands: Values, loop: Loop, primitive: Any) -> int:

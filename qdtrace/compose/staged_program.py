@@ -238,18 +238,14 @@ class StagedProgram:
             with self.depth_told():
                 # the same code for arrays with other limits
                 program = replace(self.program, limits={}) if self.program.limits else self.program
-
-                def key() -> GraphKey:
-                    self._write()
-                    return self.key if program is self._recording else graph_key(program)
-
+                key = (lambda: self.key) if program is self._recording else None
                 made = self._made[machine] = optimised(program, self.options, machine=machine, key=key)
         return made
 
-    def _write(self) -> None:
+    def keep_trace(self) -> None:
         """Has what was traced for this program written, by asking for the key that it is written with."""
         if self.one is not None:
-            self.one.staged._write()
+            self.one.staged.keep_trace()
         elif self.keepers:
             _ = self.key
 

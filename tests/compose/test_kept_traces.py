@@ -92,6 +92,16 @@ def test_a_function_is_kept_whatever_it_is_used_for(kept_traces, use):
     assert is_found(work)
 
 
+def test_a_program_that_equals_another_is_kept(kept_traces):
+    """It is not compiled: its code is that of the other."""
+    text = HEAD + "def f(x, n):\n" + LOOP + "x[i] = x[i] * (3 if n else 3)\n    return x"
+    for k in range(2):
+        before = qd.stats()
+        g = qd.jit(module(text).f, static_argnums=1)
+        assert np.array_equal(g(X, 2), g(X, 5))
+        assert (qd.stats() - before).traces == (0 if k else 2)
+
+
 def test_what_is_compiled_without_its_limits_is_kept(kept_traces):
     """Code is the same for arrays with other limits, so its key is another one."""
     text = HEAD + "ROW = jnp.array([0, 2, 5])\ndef f(x):\n" + LOOP.replace("x.shape[0]", "2")
@@ -253,12 +263,12 @@ def test_results_without_tangents_are_known_of_a_found_program(kept_traces):
 def test_a_rule_of_jax_that_is_replaced_after_a_derivative_was_kept(kept_traces, monkeypatch):
     for _ in range(2):
         gradient(made().f)
-    monkeypatch.setitem(ad.primitive_jvps, lax.sin_p, lambda x, t, **how: (lax.sin_p.bind(*x, **how), 100 * t[0]))
-    with qd.options(offline_cache=False):
-        expected, _ = gradient(made().f)
-    result, _ = gradient(made().f)
+    with monkeypatch.context() as patch:
+        patch.setitem(ad.primitive_jvps, lax.sin_p, lambda x, t, **how: (lax.sin_p.bind(*x, **how), 100 * t[0]))
+        with qd.options(offline_cache=False):
+            expected, _ = gradient(made().f)
+        result, _ = gradient(made().f)
     assert same(result, expected)
-    monkeypatch.undo()
     result, work = gradient(made().f)
     assert work.derivations == 0
     assert not same(result, expected)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import qdtrace as qd
-from qdtrace.compose.derivative import _derived, _reached
+from qdtrace.compose.derivative import _derived, _eager, _reached
 from qdtrace.compose.linearised import linearised
 from qdtrace.compose.residuals import keeping, residuals_of
 
@@ -40,7 +40,7 @@ def plain(f, *args, **settings):
 def forget():
     """Has the next trace of a function look on disk for what this process has derived."""
     jax.clear_caches()
-    for made in (linearised, residuals_of, keeping, _reached, _derived):
+    for made in (linearised, residuals_of, keeping, _reached, _derived, _eager):
         made.cache_clear()
 
 
