@@ -21,6 +21,7 @@ from qdtrace.trace.elements import as_element
 from qdtrace.trace.handles import MemoryHandle
 from qdtrace.trace.indexing import ParsedIndex, as_array, as_value, cast_value, parse_index, too_many_indices
 from qdtrace.trace.operators import INPLACE
+from qdtrace.trace.placement import too_large
 from qdtrace.trace.source import user_loc
 
 
@@ -76,12 +77,7 @@ class Buffer(MemoryHandle):
         if self._is_array():
             return emit(markers.read_p, self.handle)
         if self.size > indexing.WHOLE_LIMIT:
-            raise TraceTypeError(
-                f"inside a loop at most {indexing.WHOLE_LIMIT} elements may be used as one value, this buffer has "
-                f"{self.size} (shape {self.shape})",
-                loc=user_loc(),
-                help="index it: `x[i]`, or use the whole array outside of the loop",
-            )
+            raise too_large(self.shape, user_loc())
         return _load(self, indexing.whole(self.shape))
 
     def _is_array(self, what: str = "an array operation") -> bool:

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qdtrace.errors import TraceValueError
 from qdtrace.trace import markers
 from qdtrace.trace.arithmetic import as_scalar
 from qdtrace.trace.context import current, emit, new_uid
@@ -17,6 +16,7 @@ from qdtrace.trace.dtypes import default_dtype, element_type
 from qdtrace.trace.handles import MemoryHandle
 from qdtrace.trace.indexing import ParsedIndex, as_array, as_value, cast_value, parse_index, whole
 from qdtrace.trace.operators import INPLACE
+from qdtrace.trace.placement import cell_without_loop
 from qdtrace.trace.source import user_loc
 
 if TYPE_CHECKING:
@@ -126,13 +126,8 @@ def local(init: Any, dtype: DTypeLike | None = None) -> Cell:
         TraceValueError: the call stands outside of loops.
     """
     context = current("qd.local")
-    loc = user_loc()
     if not context.regions:
-        raise TraceValueError(
-            "a qd.local belongs to one iteration, it needs to be made inside a loop",
-            loc=loc,
-            help="outside of loops use a buffer: `s = qd.zeros(())`, then `s[()] += v` in the loop",
-        )
+        raise cell_without_loop(user_loc())
     init = as_array(init, "qd.local")
     element = default_dtype(init, "qd.local") if dtype is None else element_type(dtype, "qd.local")
     value = cast_value(init, element, np.shape(init), "the initial value of qd.local")

@@ -1,7 +1,7 @@
 """The only place that knows differences between JAX versions, and the only private import of JAX.
 
 JAX changes the layout of jaxprs and of equation parameters between releases; everything else in this package asks
-here. Runs on jax 0.10 to 0.12.
+here. Runs on jax 0.10.2 to 0.12.
 """
 
 from __future__ import annotations
@@ -16,29 +16,25 @@ from weakref import WeakKeyDictionary
 
 import jax
 import numpy as np
+
+# Their public home is `jax.extend`, which loads all of Pallas with them: a fifth of the time to import this package.
+from jax._src import source_info_util
+from jax._src.core import (
+    Jaxpr,
+    JaxprEqn,
+    Literal,
+    Primitive,
+    Var,
+    extend_axis_env_nd,
+    set_current_trace,
+    trace_ctx,
+)
+from jax._src.effects import Effect
+from jax._src.interpreters.ad import custom_lin_p, jvp_jaxpr
+from jax._src.random.threefry2x32 import threefry_prng_impl
 from jax.core import ShapedArray, Tracer, eval_jaxpr
 from jax.interpreters import ad, partial_eval
 from jax.sharding import NamedSharding, PartitionSpec
-
-# Their public home is `jax.extend`, which loads all of Pallas with them: a fifth of the time to import this package.
-try:
-    from jax._src import source_info_util
-    from jax._src.core import Jaxpr, JaxprEqn, Literal, Primitive, Var, set_current_trace, trace_ctx
-    from jax._src.effects import Effect
-    from jax._src.interpreters.ad import custom_lin_p, jvp_jaxpr
-    from jax._src.random.threefry2x32 import threefry_prng_impl
-
-    hijax: Any = None
-except ImportError:
-    from jax.experimental import hijax
-    from jax.extend import source_info_util
-    from jax.extend.core import Effect, Jaxpr, JaxprEqn, Literal, Primitive, Var
-    from jax.extend.random import threefry_prng_impl
-
-    trace_ctx = None
-    set_current_trace: Any = None
-    jvp_jaxpr: Any = None
-    custom_lin_p = Primitive("custom_lin")
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -53,7 +49,6 @@ def _private(module: str, name: str) -> Any:
         return None
 
 
-extend_axis_env_nd = _private("core", "extend_axis_env_nd")  # without it collectives of the axis are JAX's NameError
 settings = _private("config", "trace_context")  # a function: all settings that traces depend on
 source_lines = _private("source_info_util", "_source_info_context")  # of this thread: whose lines new equations get
 ClosedJaxpr = _private("core", "ClosedJaxpr")  # jax 0.12 has none: a jaxpr has its constants
@@ -133,8 +128,6 @@ def _allow_effect() -> None:
     for name in ("control_flow_allowed", "remat_allowed", "custom_derivatives_allowed", "partial_eval_kept"):
         if (allowed := _private("effects", f"{name}_effects")) is not None:
             allowed.add_type(QdEffect)
-    if hijax is not None:
-        hijax.control_flow_allowed_effects.add_type(QdEffect)
 
 
 _allow_effect()
@@ -207,27 +200,17 @@ def scan_counts(params: dict[str, Any]) -> tuple[int, int]:
 
 _CALLS = {
     "jit": "jaxpr",
-    "pjit": "jaxpr",
     "closed_call": "call_jaxpr",
-    "core_call": "call_jaxpr",
-    "checkpoint": "jaxpr",
-    "remat": "jaxpr",
     "remat2": "jaxpr",
     "custom_jvp_call": "call_jaxpr",
     "custom_vjp_call": "call_jaxpr",
-    "custom_vjp_call_jaxpr": "fun_jaxpr",
 }
 
 
 def called_jaxpr(eqn: JaxprEqn) -> Any | None:
     """Returns the jaxpr that an equation like `jit` runs exactly once on its operands; None for any other equation."""
     name = _CALLS.get(eqn.primitive.name)
-    if name is None:
-        return None
-    jaxpr = eqn.params.get(name)
-    if jaxpr is None:
-        jaxpr = next(inner_jaxprs(eqn), None)
-    return jaxpr
+    return None if name is None else eqn.params[name]
 
 
 def lower_hijax(eqn: JaxprEqn) -> Any:
@@ -276,9 +259,7 @@ def new_scalar(dtype: Any) -> Var:
 
 def named_axis(name: Any, size: int) -> AbstractContextManager[Any]:
     """Returns a context in which JAX knows an axis of this name; None: no axis."""
-    if name is None or extend_axis_env_nd is None:
-        return nullcontext()
-    return extend_axis_env_nd([(name, size)])
+    return nullcontext() if name is None else extend_axis_env_nd([(name, size)])
 
 
 def axes_of(eqn: JaxprEqn) -> tuple[Any, ...]:
@@ -288,8 +269,8 @@ def axes_of(eqn: JaxprEqn) -> tuple[Any, ...]:
 
 
 def current_trace() -> object:
-    """Returns the JAX trace that is running; None where JAX does not tell."""
-    return getattr(trace_ctx, "trace", None)
+    """Returns the JAX trace that is running."""
+    return trace_ctx.trace
 
 
 def arrays_behind(values: Any) -> list[jax.Array]:
@@ -569,8 +550,8 @@ def function_of_elements(eqn: Any) -> Callable[..., Any] | None:
 
 def varying(aval: Any) -> frozenset[str]:
     """Returns the axes of a `shard_map` along which a value differs."""
-    kind = getattr(aval, "mat", None)  # `vma` before jax 0.10
-    return getattr(aval, "vma", frozenset[str]()) if kind is None else kind.varying
+    kind = getattr(aval, "mat", None)
+    return frozenset[str]() if kind is None else kind.varying
 
 
 def array_type(shape: Sequence[int], dtype: Any, likes: Sequence[Any]) -> Any:
@@ -580,10 +561,8 @@ def array_type(shape: Sequence[int], dtype: Any, likes: Sequence[Any]) -> Any:
     if not axes:
         return plain
     like = next(a for a in likes if varying(a) == axes)
-    if hasattr(plain, "mat"):
-        replicated = NamedSharding(like.sharding.mesh, PartitionSpec(*[None] * plain.ndim))
-        return plain.update(manual_axis_type=like.mat, sharding=replicated)
-    return plain.update(vma=axes)
+    replicated = NamedSharding(like.sharding.mesh, PartitionSpec(*[None] * plain.ndim))
+    return plain.update(manual_axis_type=like.mat, sharding=replicated)
 
 
 def with_common_axes(values: Sequence[Any]) -> list[Any]:
@@ -592,6 +571,5 @@ def with_common_axes(values: Sequence[Any]) -> list[Any]:
     axes: frozenset[str] = frozenset().union(*map(varying, types))
     if not axes:
         return list(values)
-    cast: Any = getattr(jax.lax, "pcast", None) or (lambda x, axes, to: getattr(jax.lax, "pvary")(x, axes))  # noqa: B009
     lacks = [tuple(sorted(axes - varying(t))) for t in types]
-    return [cast(x, more, to="varying") if more else x for x, more in zip(values, lacks, strict=True)]
+    return [jax.lax.pcast(x, more, to="varying") if more else x for x, more in zip(values, lacks, strict=True)]

@@ -19,6 +19,7 @@ from qdtrace.trace.diagnosis.left_loop import check_left
 from qdtrace.trace.diagnosis.lint import ConditionWatch
 from qdtrace.trace.diagnosis.results import Use, expect_use
 from qdtrace.trace.indexing import as_value
+from qdtrace.trace.placement import leaves_threads
 from qdtrace.trace.source import user_frame, user_loc
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ def predicate(value: Any, what: str) -> Any:
 class When:
     """The context manager behind `qd.when` and `qd.otherwise`."""
 
+    use: Use
+    """Record of whether a `with` statement enters it."""
+
     def __init__(self, name: str, condition: Any) -> None:
         self.name = name
         self._condition = condition
@@ -48,7 +52,6 @@ class When:
         self._region: OpenRegion | None = None
         self._watch: ConditionWatch | None = None
         self._is_left_out = False
-        self.use = Use()
 
     def __bool__(self) -> bool:
         raise TraceTypeError(
@@ -166,13 +169,7 @@ def _jump(name: str, primitive: Any, condition: Any, *, in_threads: bool) -> Non
         )
     check_left(name, loop, user_frame())
     if loop.parallel and not in_threads:
-        raise TraceValueError(
-            f"{name} cannot leave an outermost qd.range, whose iterations run in parallel",
-            loc=user_loc(),
-            notes=(f"the qd.range is at {loop.loc}",),
-            help="put the rest of the body under `with qd.when(condition):`, or run the loop in one thread: "
-            "`qd.range(n, serial=True)`",
-        )
+        raise leaves_threads(name, user_loc(), loop.loc)
     emit(primitive, predicate(condition, name), loc=user_loc())
 
 

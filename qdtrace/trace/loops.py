@@ -117,43 +117,31 @@ class Loop(StrictAttributes, Generic[Item]):
         told = {"where": region.name, "loc": region.loc, "parallel": region.parallel, "changes": changes}
         index = emit(markers.again_p, self._first_index(), uid=region.uid, **told)
         context.watching, context.again = False, (region, changes)
-        yield from self._trip(context, region, self._begin_again(region, index))
+        yield from self._trip(context, region, self._given(region, index))
         context.watching, context.again = True, None
         emit(markers.again_end_p, uid=region.uid, grown=context.state.restore())
 
     def _first_index(self) -> Any:
         return np.int32(0)
 
-    def _begin_again(self, region: OpenRegion, index: Any) -> Any:
-        raise AssertionError(type(self))
-
     def __reversed__(self) -> Any:
-        raise TraceTypeError(
-            f"a {self._noun} cannot be reversed once it is made",
-            loc=user_loc(),
-            help="give the bounds the other way round: `qd.range(n - 1, -1, -1)`",
+        raise self._refused(
+            "cannot be reversed once it is made", "give the bounds the other way round: `qd.range(n - 1, -1, -1)`"
         )
 
     def __len__(self) -> int:
-        raise TraceTypeError(
-            f"a {self._noun} has no len() and is neither true nor false: its bounds may be traced",
-            loc=user_loc(),
-            help="write `for _ in qd.while_(c):`" if self.kind == "while" else "use the bound that it was given",
+        raise self._refused(
+            "has no len() and is neither true nor false: its bounds may be traced",
+            "write `for _ in qd.while_(c):`" if self.kind == "while" else "use the bound that it was given",
         )
 
     def __enter__(self) -> Any:
-        raise TraceTypeError(
-            f"a {self._noun} is no context of a `with` statement", loc=user_loc(), help="write `for i in qd.range(n):`"
-        )
+        raise self._refused("is no context of a `with` statement", "write `for i in qd.range(n):`")
 
     __exit__ = __enter__
 
     def __getitem__(self, _: object) -> Any:
-        raise TraceTypeError(
-            f"a {self._noun} cannot be indexed",
-            loc=user_loc(),
-            help="compute the index from the bounds: `start + k * step`",
-        )
+        raise self._refused("cannot be indexed", "compute the index from the bounds: `start + k * step`")
 
     _end: Any = None
 
@@ -161,6 +149,15 @@ class Loop(StrictAttributes, Generic[Item]):
         return False
 
     def _begin(self, context: TraceContext, region: OpenRegion) -> Any:
+        index = self._emit_begin(region)
+        context.open(region)
+        return self._given(region, index)
+
+    def _emit_begin(self, region: OpenRegion) -> Any:
+        raise AssertionError(type(self))
+
+    def _given(self, region: OpenRegion, index: Any) -> Any:
+        """Returns what the body is given in the iteration with this index."""
         raise AssertionError(type(self))
 
 
@@ -178,29 +175,23 @@ class Range(Loop[Item]):
     def __init__(self, bounds: tuple[Any, ...], hints: Hints) -> None:
         self._bounds = bounds
         self._hints = hints
-        self.use = Use()
 
     def _is_parallel(self, context: TraceContext) -> bool:
         return not context.in_thread and ("serial", True) not in self._hints
 
-    def _begin(self, context: TraceContext, region: OpenRegion) -> Any:
+    def _emit_begin(self, region: OpenRegion) -> Any:
         if region.parallel and "most" in dict(self._hints):
             raise TraceValueError(
                 "the option most of qd.range needs a loop that one thread runs, got one whose iterations are threads",
                 loc=region.loc,
                 help="leave it out: nothing is kept from one iteration to the next, so it would bound nothing",
             )
-        index = emit(markers.loop_begin_p, *self._bounds, uid=region.uid, loc=region.loc, hints=self._hints)
-        context.open(region)
-        return self._decode(index)
+        return emit(markers.loop_begin_p, *self._bounds, uid=region.uid, loc=region.loc, hints=self._hints)
 
     def _first_index(self) -> Any:
         return self._bounds[0]
 
-    def _begin_again(self, region: OpenRegion, index: Any) -> Any:
-        return self._decode(index)
-
-    def _decode(self, index: Any) -> Any:
+    def _given(self, region: OpenRegion, index: Any) -> Any:
         return as_scalar(index)
 
 
@@ -370,7 +361,7 @@ class NdRange(Range[tuple[jax.Array, ...]]):
         total, fits = _product(lengths, dtype)
         super().__init__((dtype.type(0), total, dtype.type(1), *fits), hints)
 
-    def _decode(self, index: Any) -> tuple[Any, ...]:
+    def _given(self, region: OpenRegion, index: Any) -> tuple[Any, ...]:
         indices: list[Any] = []
         rest = index
         for axis in builtins.range(len(self._lengths) - 1, -1, -1):
@@ -493,14 +484,11 @@ class While(Loop[None]):
     def __init__(self, condition: Callable[[], ArrayLike], hints: Hints) -> None:
         self.condition = condition
         self._hints = hints
-        self.use = Use()
 
-    def _begin(self, context: TraceContext, region: OpenRegion) -> Any:
-        emit(markers.while_begin_p, uid=region.uid, loc=region.loc, hints=self._hints)
-        context.open(region)
-        emit(markers.while_test_p, predicate(self.condition(), self._noun), uid=region.uid)
+    def _emit_begin(self, region: OpenRegion) -> Any:
+        return emit(markers.while_begin_p, uid=region.uid, loc=region.loc, hints=self._hints)
 
-    def _begin_again(self, region: OpenRegion, index: Any) -> Any:
+    def _given(self, region: OpenRegion, index: Any) -> None:
         emit(markers.while_test_p, predicate(self.condition(), self._noun), uid=region.uid)
 
 

@@ -50,10 +50,9 @@ class ArrayOperators(StrictAttributes, Array):
         return _METHODS
 
     def __hash__(self) -> int:
-        raise TraceTypeError(
-            f"a {self._noun} cannot be a key of a dict or an element of a set: its content is not known yet",
-            loc=user_loc(),
-            help="use a Python number or a name as the key; to store at a traced place, `b[i] = v` of a buffer",
+        raise self._refused(
+            "cannot be a key of a dict or an element of a set: its content is not known yet",
+            "use a Python number or a name as the key; to store at a traced place, `b[i] = v` of a buffer",
         )
 
     def __delitem__(self, _: object) -> None:

@@ -16,7 +16,38 @@ from qdtrace.trace.source import eqn_loc
 from qdtrace.trace.tree import Region, is_parallel
 
 if TYPE_CHECKING:
+    from qdtrace.errors import Loc
     from qdtrace.trace.compat import JaxprEqn
+
+
+def leaves_threads(name: str, loc: Loc | None, loop: Loc | None) -> TraceValueError:
+    """Returns the error for a jump that would end a loop whose iterations are threads."""
+    return TraceValueError(
+        f"{name} cannot leave an outermost qd.range, whose iterations run in parallel",
+        loc=loc,
+        notes=(f"the qd.range is at {loop}",),
+        help="put the rest of the body under `with qd.when(condition):`, or run the loop in one thread: "
+        "`qd.range(n, serial=True)`",
+    )
+
+
+def cell_without_loop(loc: Loc | None) -> TraceValueError:
+    """Returns the error for a cell that no iteration makes."""
+    return TraceValueError(
+        "a qd.local belongs to one iteration, it needs to be made inside a loop",
+        loc=loc,
+        help="outside of loops use a buffer: `s = qd.zeros(())`, then `s[()] += v` in the loop",
+    )
+
+
+def too_large(shape: tuple[int, ...], loc: Loc | None) -> TraceTypeError:
+    """Returns the error for a buffer of this shape that is used as a value in a loop."""
+    return TraceTypeError(
+        f"inside a loop at most {WHOLE_LIMIT} elements may be used as one value, this buffer has {math.prod(shape)} "
+        f"(shape {shape})",
+        loc=loc,
+        help="index it: `x[i]`, or use the whole array outside of the loop",
+    )
 
 
 def check_jump(eqn: JaxprEqn, region: Region) -> None:
@@ -33,24 +64,14 @@ def check_jump(eqn: JaxprEqn, region: Region) -> None:
             help="write the loop with qd.range or qd.while_, or use lax.while_loop with a flag in its carry",
         )
     if is_break and is_parallel(loop):
-        raise TraceValueError(
-            f"{name} cannot leave an outermost qd.range, whose iterations run in parallel",
-            loc=eqn.params["loc"],
-            notes=(f"the qd.range is at {loop.loc}",),
-            help="put the rest of the body under `with qd.when(condition):`, or run the loop in one thread: "
-            "`qd.range(n, serial=True)`",
-        )
+        raise leaves_threads(name, eqn.params["loc"], loop.loc)
 
 
 def check_maker(eqn: JaxprEqn, region: Region) -> None:
     """Buffers are made outside of loops, cells inside."""
     if eqn.primitive is markers.local_p:
         if region.is_function:
-            raise TraceValueError(
-                "a qd.local belongs to one iteration, it needs to be made inside a loop",
-                loc=eqn_loc(eqn),
-                help="outside of loops use a buffer: `s = qd.zeros(())`, then `s[()] += v` in the loop",
-            )
+            raise cell_without_loop(eqn_loc(eqn))
     elif region.kind != "root":
         raise TraceValueError(
             "a buffer needs to be made outside of loops and conditions",
@@ -80,12 +101,7 @@ def placed(eqn: JaxprEqn, *, in_arrays: bool) -> JaxprEqn:
         return eqn
     shape: tuple[int, ...] = eqn.invars[0].aval.shape  # type: ignore[attr-defined]
     if math.prod(shape) > WHOLE_LIMIT:
-        raise TraceTypeError(
-            f"inside a loop at most {WHOLE_LIMIT} elements may be used as one value, this buffer has "
-            f"{math.prod(shape)} (shape {shape})",
-            loc=eqn_loc(eqn),
-            help="index it: `x[i]`, or use the whole array outside of the loop",
-        )
+        raise too_large(shape, eqn_loc(eqn))
     primitive = markers.load_p if eqn.primitive is markers.read_p else markers.store_p
     slices = tuple((0, n, 1) for n in shape)
     return eqn.replace(primitive=primitive, params={"slices": slices}, effects={compat.QD})

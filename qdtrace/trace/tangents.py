@@ -10,7 +10,6 @@ are made by going over them once more.
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
@@ -29,7 +28,7 @@ from qdtrace.trace.source import eqn_loc
 from qdtrace.trace.tree import Region, equations_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 JUMPS = (markers.break_p, markers.continue_p)
 WRITES = (markers.store_p, markers.lset_p, markers.assign_p, markers.accum_p, markers.accum_along_p)
@@ -82,9 +81,8 @@ class Along:
 
     def _region(self, region: Region) -> Region:
         count = 0 if region.test is None else region.test[0]
-        tests = [self._unchanged(item) for item in region.items[:count]]
-        made = replace(region, eqn=region.eqn and self._primal(region.eqn), items=[])
-        made.items = [*tests, *self.items(region.items[count:])]
+        made = self._unchanged(replace(region, items=region.items[:count]))
+        made.items += self.items(region.items[count:])
         made.test = region.test and (count, self.atom(region.test[1]))
         return made
 
@@ -160,15 +158,9 @@ def along(
         if var in reached and var not in tangents:
             tangents[var] = compat.new_var(var)
     walk = Along(tangents, uses)
-    with _having_twins(reached):
-        return [walk.items(items) for items in groups], walk
-
-
-@contextmanager
-def _having_twins(reached: set[Any]) -> Generator[None]:
     token = _twins.set({v for v in reached if isinstance(v, int)})
     try:
-        yield
+        return [walk.items(items) for items in groups], walk
     finally:
         _twins.reset(token)
 

@@ -20,7 +20,7 @@ from qdtrace.trace.cells import Cell
 from qdtrace.trace.context import new_trace, remember_finished
 from qdtrace.trace.diagnosis.explain import explain
 from qdtrace.trace.diagnosis.replay import Replay, check_suspects
-from qdtrace.trace.diagnosis.reports import carried
+from qdtrace.trace.diagnosis.reports import carried, shown
 from qdtrace.trace.regions import Region, restructure
 from qdtrace.trace.source import traceback_loc
 
@@ -68,8 +68,7 @@ def _run(function: Callable[..., Any], args: Any, kwargs: Any, context: TraceCon
 
 def _second_trip_failed(context: TraceContext, error: Exception) -> TraceValueError:
     region, changes = context.again
-    text = (str(error).splitlines() or [""])[0]
-    raised = f"traced for a second iteration, the body raises {type(error).__name__}" + (f": {text}" if text else "")
+    raised = f"traced for a second iteration, the body raises {shown(error)}"
     loc = error.loc if isinstance(error, QdError) else traceback_loc(error.__traceback__)
     return carried(changes[0], region.name, parallel=region.parallel, loc=loc, loop=region.loc, notes=[raised])
 

@@ -42,6 +42,7 @@ CHECKED: dict[str, tuple[Callable[[Any], Any], str, int, tuple[int, ...]]] = {
     "in scan": (lambda k: lax.scan(lambda c, j: (c, LINE[k + j]), 0, jnp.arange(1))[1][0], "LINE", 0, (5,)),
     "in cond": (lambda k: lax.cond(k < 1000, lambda k: LINE[k], lambda k: 0.0, k), "LINE", 0, (5,)),
     "in jax.jit": (jax.jit(lambda k: LINE[k]), "LINE", 0, (5,)),
+    "in jax.checkpoint": (jax.checkpoint(lambda k: LINE[k]), "LINE", 0, (5,)),
     "in jax.grad": (lambda k: jax.grad(lambda x: x[k] ** 2)(LINE).sum(), "x", 0, (5,)),
 }  # fmt: skip
 """Each reads element k, with how the array is written, and the axis with its length."""

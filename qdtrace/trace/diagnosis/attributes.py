@@ -6,7 +6,7 @@ import difflib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from qdtrace.errors import TraceAttributeError
+from qdtrace.errors import TraceAttributeError, TraceTypeError
 from qdtrace.trace.source import is_user_file, user_loc
 
 
@@ -18,6 +18,10 @@ class StrictAttributes:
     """User-visible name of the class."""
     _how_to_set = ""
     """Help text of the error for an attribute that exists and cannot be set."""
+
+    def _refused(self, what: str, help_: str) -> TraceTypeError:
+        """Returns the error for a use that the class has no meaning for."""
+        return TraceTypeError(f"a {self._noun} {what}", loc=user_loc(), help=help_)
 
     def _missing(self, name: str) -> Any:
         if name in self._more_attributes():

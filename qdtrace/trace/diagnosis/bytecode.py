@@ -67,7 +67,6 @@ class CodeMap:
             for name, access in _accesses(instruction):
                 self._accesses.setdefault(name, {}).setdefault(position, access)
         self._first_reads: dict[str, dict[int, int]] = {}
-        self._comprehensions: dict[int, bool] = {}
 
     def at(self, offset: int) -> int:
         """Returns the position of the instruction that holds this offset (which may point into its inline cache)."""
@@ -220,11 +219,6 @@ class CodeMap:
 
     def is_comprehension(self, loop: int) -> bool:
         """Returns whether the FOR_ITER at this position belongs to an inlined comprehension."""
-        if loop not in self._comprehensions:
-            self._comprehensions[loop] = self._is_comprehension(loop)
-        return self._comprehensions[loop]
-
-    def _is_comprehension(self, loop: int) -> bool:
         if loop > 0 and self.opname(loop - 1) == "SWAP":
             return True
         inner: int | None = None

@@ -33,7 +33,8 @@ def explain(error: Exception) -> QdError | None:
     if isinstance(error, QdError):
         return None
     loc = traceback_loc(error.__traceback__)
-    return _by_statement(error, loc) or _by_kind(error, loc) or _by_text(error, loc)
+    words = next((words for kind, words in _OF_KIND.items() if isinstance(error, kind)), None)
+    return _by_statement(error, loc) or (_worded(words, loc) if words else _by_text(error, loc))
 
 
 def _by_statement(error: Exception, loc: Loc | None) -> QdError | None:
@@ -46,10 +47,6 @@ def _by_statement(error: Exception, loc: Loc | None) -> QdError | None:
     return TraceTypeError(f"{found[0]} needs a static value, got one that is being traced", loc=loc, help=found[1])
 
 
-def _by_kind(error: Exception, loc: Loc | None) -> QdError | None:
-    return next((_worded(words, loc) for kind, words in _OF_KIND if isinstance(error, kind)), None)
-
-
 def _worded(words: _Words, loc: Loc | None) -> QdError:
     kind, rule, fix = words
     return kind(rule, loc=loc, help=fix, wants="array" if words is _BUFFER else "")
@@ -57,7 +54,7 @@ def _worded(words: _Words, loc: Loc | None) -> QdError:
 
 def _by_text(error: Exception, loc: Loc | None) -> QdError | None:
     text = str(error)
-    if (words := next((words for pattern, words in _OF_TEXT if re.search(pattern, text)), None)) is not None:
+    if (words := next((words for pattern, words in _OF_TEXT.items() if re.search(pattern, text)), None)) is not None:
         return _worded(words, loc)
     if "values to unpack" in text and (loops := ndrange_in(raised_in(error.__traceback__))):
         return TraceValueError(
@@ -110,91 +107,64 @@ _NUMPY: _Words = (
     "NumPy needs a concrete array, got one that is being traced",
     "use the function of the same name in jax.numpy; index a constant table as `jnp.array(table)[i]`",
 )
-_OF_KIND: tuple[tuple[type[Exception], _Words], ...] = (
-    (
-        jax.errors.TracerBoolConversionError,
-        (
-            TraceTypeError,
-            "`if`, `and`, `or`, `not` and `while` of Python need a static value, got one that is being traced",
-            "use `with qd.when(condition):`, jnp.where(condition, a, b), lax.cond, or & | ~ for and, or, not",
-        ),
+_OF_KIND: dict[type[Exception], _Words] = {
+    jax.errors.TracerBoolConversionError: (
+        TraceTypeError,
+        "`if`, `and`, `or`, `not` and `while` of Python need a static value, got one that is being traced",
+        "use `with qd.when(condition):`, jnp.where(condition, a, b), lax.cond, or & | ~ for and, or, not",
     ),
-    (jax.errors.TracerArrayConversionError, _NUMPY),
-    (
-        jax.errors.TracerIntegerConversionError,
-        (
-            TraceTypeError,
-            "an index of a list or NumPy array, or a length, needs a static integer, got one that is being traced",
-            "put values into an array, `jnp.array(values)[i]`; write a loop as `for i in qd.range(n):`",
-        ),
+    jax.errors.TracerArrayConversionError: _NUMPY,
+    jax.errors.TracerIntegerConversionError: (
+        TraceTypeError,
+        "an index of a list or NumPy array, or a length, needs a static integer, got one that is being traced",
+        "put values into an array, `jnp.array(values)[i]`; write a loop as `for i in qd.range(n):`",
     ),
-    (
-        jax.errors.NonConcreteBooleanIndexError,
-        (
-            TraceTypeError,
-            "an index of bools needs a static mask, got one that is being traced",
-            "use `with qd.when(mask[i]):` in a loop, or jnp.where(mask, a, b)",
-        ),
+    jax.errors.NonConcreteBooleanIndexError: (
+        TraceTypeError,
+        "an index of bools needs a static mask, got one that is being traced",
+        "use `with qd.when(mask[i]):` in a loop, or jnp.where(mask, a, b)",
     ),
-    (
-        jax.errors.ConcretizationTypeError,
-        (
-            TraceTypeError,
-            "int(), float() and static arguments need a static value, got one that is being traced",
-            "use `.astype(jnp.int32)`; for a value known at trace time use static_argnames",
-        ),
+    jax.errors.ConcretizationTypeError: (
+        TraceTypeError,
+        "int(), float() and static arguments need a static value, got one that is being traced",
+        "use `.astype(jnp.int32)`; for a value known at trace time use static_argnames",
     ),
-    (
-        jax.errors.UnexpectedTracerError,
-        (
-            TraceValueError,
-            "a value of another trace is used, it was kept in a variable outside of the function",
-            "return it from the function, and pass it to the next one as an argument",
-        ),
+    jax.errors.UnexpectedTracerError: (
+        TraceValueError,
+        "a value of another trace is used, it was kept in a variable outside of the function",
+        "return it from the function, and pass it to the next one as an argument",
     ),
-)
+}
 """Errors of JAX with the error, the rule and the fix that are told; the first class that fits counts."""
 _BUFFER: _Words = (
     TraceTypeError,
     "jax.lax functions and transformations need values, got a buffer or a cell",
     "load from it: `x[i]`, `x[...]` or `c.value`",
 )
-_OF_TEXT: tuple[tuple[str, _Words], ...] = (
-    (r"__jax_array__\(\) during abstractification|qdtrace\.trace\.buffers\.Buffer|CustomNode\(Buffer", _BUFFER),
-    (r"does not support ufuncs", _NUMPY),
-    (
-        r"\Aunhashable type: '\w*Tracer'",
-        (
-            TraceTypeError,
-            "a traced value cannot be a key of a dict or an element of a set: it stands for many values",
-            "use a Python number or a name as the key; to store at a traced place, `b[i] = v` of a buffer",
-        ),
+_OF_TEXT: dict[str, _Words] = {
+    r"__jax_array__\(\) during abstractification|qdtrace\.trace\.buffers\.Buffer|CustomNode\(Buffer": _BUFFER,
+    r"does not support ufuncs": _NUMPY,
+    r"\Aunhashable type: '\w*Tracer'": (
+        TraceTypeError,
+        "a traced value cannot be a key of a dict or an element of a set: it stands for many values",
+        "use a Python number or a name as the key; to store at a traced place, `b[i] = v` of a buffer",
     ),
-    (
-        r"(?s)\A(?=.*Error interpreting argument).*numpy\.ndarray",
-        (
-            TraceTypeError,
-            "JAX needs arrays of numbers in the byte order of this machine, got one of another kind",
-            "convert it: `x.astype(x.dtype.newbyteorder('='))`",
-        ),
+    r"(?s)\A(?=.*Error interpreting argument).*numpy\.ndarray": (
+        TraceTypeError,
+        "JAX needs arrays of numbers in the byte order of this machine, got one of another kind",
+        "convert it: `x.astype(x.dtype.newbyteorder('='))`",
     ),
-    (
-        r"Shapes must be 1D sequences of concrete values",
-        (
-            TraceTypeError,
-            "a shape needs static integers, got a value that is being traced",
-            "take it from `x.shape` or an argument of static_argnames; walk a length that is traced by qd.range",
-        ),
+    r"Shapes must be 1D sequences of concrete values": (
+        TraceTypeError,
+        "a shape needs static integers, got a value that is being traced",
+        "take it from `x.shape` or an argument of static_argnames; walk a length that is traced by qd.range",
     ),
-    (
-        r"iteration over a 0-d array|len\(\) of unsized object",
-        (
-            TraceTypeError,
-            "a number has no length and no items, got one that is being traced",
-            "walk the buffer that it is an element of: `for i in qd.range(x.shape[0]):`",
-        ),
+    r"iteration over a 0-d array|len\(\) of unsized object": (
+        TraceTypeError,
+        "a number has no length and no items, got one that is being traced",
+        "walk the buffer that it is an element of: `for i in qd.range(x.shape[0]):`",
     ),
-)
+}
 """Patterns of messages with the error, the rule and the fix that are told; the first that is found counts."""
 _NOTES = 6
 _OLD_VALUES = "add", "min", "max", "and", "or", "xor", "exchange"

@@ -79,11 +79,11 @@ def _check(
     try:
         without = replay({s.region.key: s.depth for s in group})
     except Exception as error:
-        notes = [f"without the {group[0].region.name} the function raises {_text(error)}"]
+        notes = [f"without the {group[0].region.name} the function raises {reports.shown(error)}"]
         try:
             replay({})
         except Exception as again:
-            notes = [f"whether that matters cannot be seen: traced again, the function raises {_text(again)}"]
+            notes = [f"whether that matters cannot be seen: traced again, the function raises {reports.shown(again)}"]
         loc = error.loc if isinstance(error, QdError) else traceback_loc(error.__traceback__)
         return _error(group[0], ("static", "traced"), loc, notes)
     found = _difference(first, without, group)
@@ -124,8 +124,3 @@ def _error(suspect: Suspect, kinds: tuple[str, ...], loc: Loc | None, notes: lis
     region, changes = suspect.region, suspect.changes
     best = next((c for kind in kinds for c in changes if c.kind == kind), changes[0])
     return reports.read_after(best, region.name, loc=loc or region.loc, region=region.loc, notes=notes)
-
-
-def _text(error: Exception) -> str:
-    first = (str(error).splitlines() or [""])[0]
-    return f"{type(error).__name__}: {first}" if first else type(error).__name__

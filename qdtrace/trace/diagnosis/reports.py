@@ -58,3 +58,9 @@ def read_after(
         notes=(f"the {where} is at {region}", "its body is traced once, also when it would not run at all", *notes),
         help="set it outside of the loop, or keep it in a buffer or a qd.local",
     )
+
+
+def shown(error: Exception) -> str:
+    """Returns the class of an error, with the first line of what it says."""
+    first = (str(error).splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__

@@ -33,11 +33,6 @@ class Difference:
     is_reference: bool = False
     """True if operands are values of different places, and not only different constants."""
 
-    @property
-    def eqn(self) -> JaxprEqn | None:
-        """The equation to show."""
-        return self.two or self.one
-
 
 class Comparison:
     """Pairs the variables of two traces."""

@@ -40,7 +40,7 @@ def first_trips(eqns: Sequence[JaxprEqn], constants: Mapping[Var, Any], names: d
             if difference is not None:
                 raise _carried(eqn, difference)
             if last.params["grown"]:
-                raise _collected(eqn)
+                raise _carried(eqn, Difference(None, None, is_reference=True))
             names.update((b, names.get(a, a)) for a, b in comparison.pairs.items())
             continue
         if eqn.primitive in markers.BEGINS:
@@ -50,31 +50,14 @@ def first_trips(eqns: Sequence[JaxprEqn], constants: Mapping[Var, Any], names: d
 
 
 def _carried(again: JaxprEqn, difference: Difference) -> TraceValueError:
-    params = again.params
-    changes: tuple[Any, ...] = params["changes"]
-    first = "traced" if difference.is_reference else "static"
-    best = next((c for c in changes if c.kind == first), None)
-    best = best or next((c for c in changes if c.kind != "blind"), changes[0])
-    shown = next((e for e in (difference.two, difference.one) if e is not None and eqn_loc(e) is not None), None)
-    notes = []
-    if difference.one is not None and difference.two is not None and not difference.is_reference:
-        notes = list(_values(difference.one, difference.two))
+    params, one, two = again.params, difference.one, difference.two
+    kinds = [c for c in params["changes"] if c.kind == ("traced" if difference.is_reference else "static")]
+    (best, *_) = [*kinds, *(c for c in params["changes"] if c.kind != "blind"), *params["changes"]]
+    place = next((loc for e in (two, one) if e is not None and (loc := eqn_loc(e)) is not None), params["loc"])
+    notes = _values(one, two) if one is not None and two is not None and not difference.is_reference else ()
     return reports.carried(
-        best,
-        params["where"],
-        parallel=params["parallel"],
-        loc=params["loc"] if shown is None else eqn_loc(shown),
-        loop=params["loc"],
-        notes=notes,
+        best, params["where"], parallel=params["parallel"], loc=place, loop=params["loc"], notes=notes
     )
-
-
-def _collected(again: JaxprEqn) -> TraceValueError:
-    """Returns the error for a second trip that added one more traced value to a collection."""
-    params = again.params
-    what = next((c for c in params["changes"] if c.kind == "traced"), params["changes"][0])
-    where, loop = params["where"], params["loc"]
-    return reports.carried(what, where, parallel=params["parallel"], loc=loop, loop=loop)
 
 
 def _values(one: JaxprEqn, two: JaxprEqn) -> Sequence[str]:

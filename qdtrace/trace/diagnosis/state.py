@@ -48,14 +48,8 @@ _FUNCTIONS = {FunctionType, ModuleType, JITTED, type}
 """Types of what a library's module holds that no body changes."""
 
 
-class _PlainOrCollection:
-    """Types of the variables of a library's own frame that are left alone: what it is given may carry state."""
-
-    def __contains__(self, kind: type) -> bool:
-        return kind in PLAIN or kind in (list, tuple, dict, set)
-
-
-_PLAIN_OR_COLLECTION = _PlainOrCollection()
+_COLLECTIONS: set[type] = {list, tuple, dict, set}
+"""Types of the variables of a library's own frame that are left alone: what it is given may carry state."""
 
 
 class _Entry:
@@ -101,7 +95,7 @@ class State:
         for name, value in roots.items():
             self._add(value, name)
         for frame, local in frames:
-            skipped = PLAIN if is_own_code(frame.f_code.co_filename) else _PLAIN_OR_COLLECTION
+            skipped = PLAIN if is_own_code(frame.f_code.co_filename) else PLAIN | _COLLECTIONS
             for name, value in local.items():
                 if type(value) not in skipped and id(value) not in known:
                     self._add(value, name)

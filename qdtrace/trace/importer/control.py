@@ -22,7 +22,7 @@ from qdtrace.trace.importer.platforms import on_platforms
 from qdtrace.trace.importer.reductions import tree
 from qdtrace.trace.importer.registry import rule
 from qdtrace.trace.importer.scalars import FALSE, integer
-from qdtrace.trace.importer.structural import take, view
+from qdtrace.trace.importer.structural import reshaped, take, view
 from qdtrace.trace.importer.values import (
     MemoryArray,
     PrivateArray,
@@ -104,17 +104,12 @@ def while_(
     return carries.values(out)
 
 
-def _where_active(imp: Importer, active: np.ndarray, carry: Carry, new: Value, old: Value) -> Value:
+def _where_active(imp: Importer, active: Value, carry: Carry, new: Value, old: Value) -> Value:
     if carry.is_handle:
         return new
-    active = imp.scalars(active)
-    shape = carry.aval.shape
-    if isinstance(new, np.ndarray) and isinstance(old, np.ndarray):
-        mask = np.broadcast_to(active.reshape(active.shape + (1,) * (len(shape) - active.ndim)), shape)
-        return per_element(imp, imp.choose, carry.aval, mask, new, old)
-    mask = imp.in_memory(active)
-    choose = lambda i: imp.choose(imp.element(mask, i[: active.ndim]), imp.element(new, i), imp.element(old, i))  # noqa: E731
-    return imp.materialise(shape, carry.dtype, choose, carry.pair)
+    mask = reshaped(imp, active, active.shape + (1,) * (len(carry.aval.shape) - active.ndim))
+    imp.importing = None  # all equations of the body are imported
+    return per_element(imp, imp.choose, carry.aval, mask, new, old)
 
 
 @rule("scan", ignores={"unroll": "it is for speed", "ft_out": "results come in the order of the body's"})
@@ -131,8 +126,6 @@ def scan(
     y_avals = [v.aval for v in jaxpr.outvars[n_carry:]]
     if length <= UNROLLED_STEPS and (xs or y_avals or length <= 1):
         return _unrolled_scan(imp, body, consts, initial, xs, y_avals, length, reverse)
-    if len(jaxpr.eqns) > 0 and not (xs or y_avals) and length == 0:
-        return list(initial)
     pinned(consts)
     xs = pinned([imp.spill(x) if isinstance(x, np.ndarray) and x.size else x for x in xs])
     avals = [v.aval for v in jaxpr.invars[n_consts : n_consts + n_carry]]

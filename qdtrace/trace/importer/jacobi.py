@@ -57,14 +57,13 @@ def _turn(a: Any, p: Any, q: Any, c: Any, s: Any, direction: Any) -> Any:
 
 def _sweep(n: int, rotate: Callable[[Any, Any, Any], Any], state: Any) -> Any:
     """Runs `rotate(p, q, state)` for every pair of columns."""
+    pairs = np.stack(np.triu_indices(n, 1), 1).astype(np.int32)
     if n <= UNROLLED:
-        for p in range(n - 1):
-            for q in range(p + 1, n):
-                state = rotate(p, q, state)
+        for p, q in pairs.tolist():
+            state = rotate(p, q, state)
         return state
-    first, second = np.triu_indices(n, 1)
-    ps, qs = jnp.asarray(first, jnp.int32), jnp.asarray(second, jnp.int32)
-    return lax.fori_loop(0, len(first), lambda k, s: rotate(ps[k], qs[k], s), state)
+    table = jnp.asarray(pairs)
+    return lax.fori_loop(0, len(pairs), lambda k, s: rotate(table[k, 0], table[k, 1], s), state)
 
 
 def _sorted_columns(key: Any, *matrices: Any) -> list[Any]:

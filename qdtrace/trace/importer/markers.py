@@ -366,10 +366,7 @@ def _fails_unless(imp: Importer, holds: Atom, message: str) -> None:
 @rule("qd_read")
 def read(imp: Importer, eqn: Any, handle: Value) -> Value:
     """Returns a snapshot of a whole buffer or cell."""
-    var = _handle(imp, handle)
-    aval = eqn.outvars[0].aval
-    pair = is_pair(aval)
-    return imp.snapshot(aval.shape, var.dtype, lambda i: imp.load_at(var, i, pair), pair)
+    return load(imp, eqn, handle, slices=[(0, n, 1) for n in eqn.outvars[0].aval.shape])
 
 
 @rule("qd_assign")

@@ -219,29 +219,20 @@ def _arg_extreme(compare: str) -> Callable[..., Value]:
         lines = move_last(imp, x, axis)
         n = lines.shape[-1]
 
-        def better(value: Any, best: Any) -> Any:
-            wins = imp.op(compare, value, best)
-            if source.is_float:  # the first NaN wins and stays
-                wins = imp.op("and", imp.op("or", wins, imp.op("ne", value, value)), imp.op("eq", best, best))
-            return wins
-
         def best_of(index: Sequence[Any]) -> Any:
-            value = imp.element(lines, [*index, imp.index(0)])
-            best: Any = integer(0, kind)
+            def step(at: Any, carries: Sequence[Any]) -> list[Any]:
+                value, (best, place) = imp.element(lines, [*index, at]), carries
+                wins = imp.op(compare, value, best)
+                if source.is_float:  # the first NaN wins and stays
+                    wins = imp.op("and", imp.op("or", wins, imp.op("ne", value, value)), imp.op("eq", best, best))
+                return [imp.choose(wins, value, best), imp.choose(wins, imp.convert(at, kind), place)]
+
+            carries = [imp.element(lines, [*index, imp.index(0)]), integer(0, kind)]
             if isinstance(lines, MemoryArray) and n > UNROLL:
-
-                def step(k: Any, carries: list[Any]) -> list[Any]:
-                    at = imp.op("add", k, imp.index(1))
-                    new = imp.element(lines, [*index, at])
-                    wins = better(new, carries[0])
-                    return [imp.choose(wins, new, carries[0]), imp.choose(wins, imp.convert(at, kind), carries[1])]
-
-                return imp.carry_loop(n - 1, [value, best], step)[1]
+                return imp.carry_loop(n - 1, carries, lambda k, c: step(imp.op("add", k, imp.index(1)), c))[1]
             for k in range(1, n):
-                new = imp.element(lines, [*index, imp.index(k)])
-                wins = better(new, value)
-                value, best = imp.choose(wins, new, value), imp.choose(wins, integer(k, kind), best)
-            return best
+                carries = step(imp.index(k), carries)
+            return carries[1]
 
         return imp.build(lines.shape[:-1], kind, best_of, unroll=True)
 

@@ -35,7 +35,6 @@ _ONCE = frozenset(
     ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "reduce_xor", "argmax",
      "argmin", "cumsum", "cumprod", "cummax", "cummin", "qd_store", "qd_lset")
 )  # fmt: skip
-_CALLS = ("jit", "pjit")
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +74,7 @@ class Uses:
         if reader is None:
             return False
         name = reader.primitive.name
-        if name in _CALLS:
+        if name == "jit":
             inner = compat.open_jaxpr(reader.params["jaxpr"])
             place = next(k for k, v in enumerate(reader.invars) if v is var)
             return uses_of_jaxpr(inner)._is_read_once(inner.invars[place])
