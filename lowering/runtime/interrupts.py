@@ -132,9 +132,11 @@ def _interrupt() -> None:
 
 
 def _went_on(ran: ctypes.c_int64) -> Callable[[], bool]:
-    """Returns a function that says whether the main thread has run bytecode since now; sets `ran` when it does.
+    """Returns a function that says whether the main thread has handled the signal; sets `ran` when it runs bytecode.
 
-    It cannot make the same call anew without a jump back or a new frame, and there Python runs what is pending.
+    Python looks for signals, and then for what is pending, in jumps back, in new frames and behind calls. That the main
+    thread is at another place does not show that it has looked: it may have waited for Python's lock behind its last
+    look before a kernel. A wait of Python that a signal ends looks for signals alone, and raises KeyboardInterrupt.
     """
     main = threading.main_thread().ident or 0
 
@@ -142,25 +144,28 @@ def _went_on(ran: ctypes.c_int64) -> Callable[[], bool]:
         ran.value = 1
         return 0
 
-    frame = _frame_of(main)
-    place = frame.f_lasti if frame else -1
     pending = _PENDING(mark)
     _marks[:] = [*_marks[-8:], pending]  # may be called after this function has been forgotten
-    ctypes.pythonapi.Py_AddPendingCall(pending, None)
+    ran.value = ctypes.pythonapi.Py_AddPendingCall(pending, None)  # -1 where there is no room: kernels are left alone
 
     def went_on() -> bool:
-        now = _frame_of(main)
-        return bool(ran.value) or now is None or now is not frame or now.f_lasti != place
+        return bool(ran.value) or main not in _frames() or _handles_interrupt(main)
 
     return went_on
 
 
+def _frames() -> Mapping[int, Any]:
+    return sys._current_frames()  # pyright: ignore[reportPrivateUsage]
+
+
+def _handles_interrupt(thread: int) -> bool:
+    """Returns whether a thread is in a block that handles KeyboardInterrupt."""
+    found: Any = sys._current_exceptions().get(thread)  # pyright: ignore[reportPrivateUsage]
+    return isinstance(found[1] if isinstance(found, tuple) else found, KeyboardInterrupt)  # a tuple in Python 3.11
+
+
 _PENDING = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 _marks: list[Any] = []
-
-
-def _frame_of(thread: int) -> Any:
-    return sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage]
 
 
 @contextlib.contextmanager

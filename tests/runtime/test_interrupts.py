@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import re
+import signal
 import sys
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 
 from lowering.llvm.polls import LONG, may_run_long
 from lowering.llvm.target import Target
+from lowering.runtime import interrupts
 from lowering.simd.emit import emit_task
 from qdtrace.ir.parser import parse_program
 from qdtrace.ir.walk import walk_eqns
@@ -60,6 +63,46 @@ def test_a_handler_that_is_put_back_is_surrounded_again(child) -> None:
 
 def test_other_threads_fail_or_are_right(child) -> None:
     assert child["another thread"] == ["KeyboardInterrupt", True, True]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Durations for which kernels are asked to end, while Python runs nothing that is pending; the first ends it."""
+    durations: list[int] = []
+
+    def ask(duration: int, ran: int) -> None:
+        durations.append(duration)
+        ctypes.c_int64.from_address(ran).value = 1
+
+    monkeypatch.setattr(interrupts, "_ask_to_end", [ask])
+    monkeypatch.setattr(ctypes.pythonapi, "Py_AddPendingCall", lambda *_: 0)
+    monkeypatch.setattr(signal, "getsignal", lambda _: signal.default_int_handler)
+    return durations
+
+
+def test_kernels_end_though_the_main_thread_is_at_another_place(asked: list[int]) -> None:
+    """It may have gone on without a look for signals. Here it runs all the time, as it is the one that asks."""
+    interrupts._interrupt()
+    assert asked == [interrupts.SHORTEST]
+
+
+def test_kernels_are_left_alone_once_the_signal_is_handled(asked: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        interrupts._interrupt()
+    assert asked == []
+    monkeypatch.setattr(ctypes.pythonapi, "Py_AddPendingCall", lambda *_: -1)  # no room: nobody could say when to stop
+    interrupts._interrupt()
+    assert asked == []
+
+
+def test_an_exception_of_another_kind_does_not_say_that_the_signal_is_handled(asked: list[int]) -> None:
+    try:
+        raise ValueError
+    except ValueError:
+        interrupts._interrupt()
+    assert asked == [interrupts.SHORTEST]
 
 
 LOOPS = """
