@@ -93,7 +93,7 @@ class _Builder:
             raise TraceValueError(
                 f"a function{name} cached by jax.jit holds a buffer or value of an earlier trace",
                 loc=None if eqn is None else eqn_loc(eqn),
-                notes=(f"the value: {_type_of(value)}",),
+                notes=(f"the value: {value.dtype}{list(value.shape)}",),
                 help="pass it to the function as an argument, or drop the jax.jit around the function",
             )
         self.homes[var] = self.root
@@ -190,16 +190,12 @@ class _Builder:
             return
         if primitive in (markers.break_p, markers.continue_p):
             check_jump(eqn, self.region)
-        elif primitive is markers.check_p:
-            if self.is_handle(eqn.invars[0]):
+        elif primitive is markers.check_p or primitive in markers.MAKERS:
+            if primitive in markers.MAKERS:
+                check_maker(eqn, self.region)
+                self.handles.add(eqn.outvars[0])
+            if any(map(self.is_handle, eqn.invars)):
                 eqn = self.other_use(eqn)
-        elif primitive in markers.MAKERS:
-            check_maker(eqn, self.region)
-            for operand in eqn.invars:
-                if self.is_handle(operand):
-                    eqn = self.other_use(eqn)
-                    break
-            self.handles.add(eqn.outvars[0])
         else:
             if not self.is_handle(eqn.invars[0]):
                 eqn = eqn.replace(invars=[self.promote(eqn), *eqn.invars[1:]])
@@ -398,10 +394,6 @@ def _another_place(eqn: JaxprEqn, load: JaxprEqn | None) -> TraceValueError:
         help="take the index before: `k = cell.value`, then `b[k] += v`; a store of a sum is written out: "
         "`b[k] = b[j] + v`",
     )
-
-
-def _type_of(value: Any) -> str:
-    return f"{value.dtype}{list(value.shape)}"
 
 
 def _unbalanced(region: Region, eqn: JaxprEqn | None) -> TraceValueError:

@@ -222,18 +222,11 @@ def _arguments(call: ast.Call) -> str:
 
 
 def _text(node: ast.JoinedStr) -> tuple[str, str]:
-    pieces: list[str] = []
-    operands: list[str] = []
-    for part in node.values:
-        if isinstance(part, ast.FormattedValue):
-            spec = part.format_spec
-            parts = spec.values if isinstance(spec, ast.JoinedStr) else []
-            shown = "".join(str(v.value) for v in parts if isinstance(v, ast.Constant))
-            pieces.append("{" + (f":{shown}" if shown else "") + "}")
-            operands.append(ast.unparse(part.value))
-        elif isinstance(part, ast.Constant):
-            pieces.append(str(part.value))
-    return "text", _print("".join(pieces), ", ".join(operands))
+    operands = [ast.unparse(part.value) for part in node.values if isinstance(part, ast.FormattedValue)]
+    text = ast.unparse(node)[2:-1]
+    for operand in operands:
+        text = text.replace("{" + operand, "{", 1)
+    return "text", _print(text, ", ".join(operands))
 
 
 def _print(text: str, operands: str) -> str:

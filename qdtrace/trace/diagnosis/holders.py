@@ -77,10 +77,6 @@ def _attribute(path: str, key: Any) -> str:
     return f"{path}.{key}"
 
 
-def _write_list(held: Any, content: Content) -> None:
-    held[:] = content[1]
-
-
 def _write_collection(held: Any, content: Content) -> None:
     held.clear()
     held.extend(content[1])
@@ -104,10 +100,9 @@ def _read_mapping(held: Any) -> Content:
     return (list(held), list(held.values()))
 
 
-_LIST = Holder(lambda held: ((), list(held)), _write_list, _item, grows=True)
+_LIST = Holder(lambda held: ((), list(held)), _write_collection, _item, grows=True)
 _DICT = Holder(_read_mapping, _write_dict, _item, grows=True)
 _SET = Holder(lambda held: (set(held), []), _write_set, grows=True)
-_DEQUE = Holder(lambda held: ((), list(held)), _write_collection, _item, grows=True)
 _BYTES = Holder(lambda held: (bytes(held), []), _write_bytes)
 _VIEW = Holder(_read_mapping, None, _item)
 _TUPLE = Holder(lambda held: ((), list(held)), label=_item, fixed=True)
@@ -360,7 +355,7 @@ _HOLDERS: dict[type, Holder | None] = {
     collections.OrderedDict: _DICT,
     collections.Counter: _DICT,
     set: _SET,
-    collections.deque: _DEQUE,
+    collections.deque: _LIST,
     bytearray: _BYTES,
     array.array: _BYTES,
     tuple: _TUPLE,

@@ -18,7 +18,7 @@ from qdtrace.trace import compat, markers
 from qdtrace.trace.compat import JaxprEqn, Literal, Var
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
 
 _OWN_PARAMS = ("uid", "loc", "called")
 """Parameters of markers that no two traces share."""
@@ -143,14 +143,23 @@ def without_second_trips(eqns: Sequence[JaxprEqn]) -> Sequence[JaxprEqn]:
     """Returns the equations without those of second trips."""
     if not any(e.primitive is markers.again_p for e in eqns):
         return eqns
+    return _without(
+        eqns, lambda e: e.primitive is markers.again_p, lambda _, e: e.primitive is markers.again_end_p
+    )
+
+
+def _without(
+    eqns: Sequence[JaxprEqn], begins: Callable[[JaxprEqn], bool], ends: Callable[[JaxprEqn, JaxprEqn], bool]
+) -> Sequence[JaxprEqn]:
+    """Returns the equations without those from one that `begins` to the next that `ends` it."""
     kept: list[JaxprEqn] = []
-    skipped = False
+    begin: JaxprEqn | None = None
     for eqn in eqns:
-        if eqn.primitive is markers.again_p:
-            skipped = True
-        elif eqn.primitive is markers.again_end_p:
-            skipped = False
-        elif not skipped:
+        if begin is not None:
+            begin = None if ends(begin, eqn) else begin
+        elif begins(eqn):
+            begin = eqn
+        else:
             kept.append(eqn)
     return kept
 
@@ -168,19 +177,11 @@ def regions_in(eqn: JaxprEqn) -> set[int]:
 
 
 def _without_regions(eqns: Sequence[JaxprEqn], uids: frozenset[int]) -> Sequence[JaxprEqn]:
-    if not uids:
-        return eqns
-    kept: list[JaxprEqn] = []
-    inside: int | None = None
-    for eqn in eqns:
-        uid = eqn.params.get("uid")
-        if inside is None and eqn.primitive in markers.BEGINS and uid in uids:
-            inside = uid
-        elif inside is None:
-            kept.append(eqn)
-        elif eqn.primitive in markers.ENDS and uid == inside:
-            inside = None
-    return kept
+    return _without(
+        eqns,
+        lambda e: e.primitive in markers.BEGINS and e.params["uid"] in uids,
+        lambda begin, e: e.primitive in markers.ENDS and e.params["uid"] == begin.params["uid"],
+    )
 
 
 def _same_param(a: Any, b: Any) -> bool:

@@ -13,18 +13,10 @@ from qdtrace.trace.forwarding import is_control, operand_maps
 from qdtrace.trace.importer.implementations import implementation_of, is_foreign
 from qdtrace.trace.importer.registry import TAUGHT
 
-_INDEXED = {"dynamic_slice": 1, "dynamic_update_slice": 2, "gather": 1, "scatter": 1, "scatter-add": 1,
-            "scatter-mul": 1, "scatter-min": 1, "scatter-max": 1, "sort": 1}  # fmt: skip
+_SCATTERS = "scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max"
+_INDEXED = {"dynamic_slice": 1, "dynamic_update_slice": 2, "gather": 1, "sort": 1, **dict.fromkeys(_SCATTERS, 1)}
 """Primitives that index their first operand -> the position of their first index."""
-_CARRIED_ON = {
-    "dynamic_update_slice",
-    "scatter",
-    "scatter-add",
-    "scatter-mul",
-    "scatter-min",
-    "scatter-max",
-    "select_n",
-}
+_CARRIED_ON = {"dynamic_update_slice", "select_n", *_SCATTERS}
 
 
 def dynamically_indexed(closed: Any, skip: int) -> list[bool]:

@@ -236,9 +236,7 @@ def _place(imp: Importer, var: Var, slices: Sequence[Any], indices: Sequence[Val
 
 
 def _each(imp: Importer, shape: Sequence[int], value: Any, body: Callable[..., None]) -> None:
-    if not shape:
-        body([])
-    elif isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray):
         for i in np.ndindex(*shape):
             body([imp.index(k) for k in i])
     else:
