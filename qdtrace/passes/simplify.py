@@ -9,7 +9,7 @@ look at what computes their operands, and that was rewritten before.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
@@ -45,10 +45,12 @@ class Simplify(Pass):
     """True if the program is to be differentiated: nothing with an infinite slope is executed speculatively."""
     on_round: Callable[[str, Program], None] | None = None
     """Function that is called after each pass of each round with a name like `simplify_1_dead_code`."""
+    settled: set[Task] = field(default_factory=set["Task"], compare=False, repr=False)
+    """Tasks that this pass leaves as they are, as it has made them. What another pass changes is another task."""
 
     def __call__(self, program: Program) -> Program:
         """Returns the simplified program."""
-        settled: set[Task] = set()
+        settled = self.settled
         for number in range(1, self.rounds + 1):
             before = program
             program = self._each(program, self._rewritten, settled)
@@ -67,7 +69,7 @@ class Simplify(Pass):
                 pairs = zip(program.tasks, moved.tasks, strict=True)
                 unmoved = set(rewritten.tasks)
                 settled.update(task for task, one in pairs if one in unmoved and _is_straight(task))
-            if program is before or settled.issuperset(program.tasks):
+            if settled.issuperset(program.tasks):
                 break
         return program
 

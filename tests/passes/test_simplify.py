@@ -154,6 +154,29 @@ def test_settled_tasks_are_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) 
     assert visits(monkeypatch, with_dead) == settled
 
 
+def test_a_second_run_looks_at_tasks_that_other_passes_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipeline runs one object several times."""
+    looked: list[str] = []
+
+    class Noted(Rewriter):
+        def rebuild_task(self, task: Task) -> Task:
+            looked.append(task.name)
+            return super().rebuild_task(task)
+
+    simplify = Simplify()
+    plain = Mem2Reg()(chain(3, 40))
+    program = simplify(plain)
+    monkeypatch.setattr(module, "Rewriter", Noted)
+    assert simplify(program) is program
+    assert looked == []
+    other = replace(plain.tasks[1], name="changed")
+    changed = replace(program, tasks=(program.tasks[0], other, program.tasks[2]))
+    made = simplify(changed)
+    assert set(looked) == {"changed"}
+    assert made.tasks[0] is program.tasks[0]
+    assert len(made.tasks[1].body.eqns) == len(program.tasks[1].body.eqns)
+
+
 def test_rounds_are_few_and_reported() -> None:
     seen: list[str] = []
     Simplify(on_round=lambda name, program: seen.append(name))(Mem2Reg()(chain(2, 40)))
