@@ -71,19 +71,15 @@ class Rule:
         for name in params:
             if name in reads:
                 out[name] = params[name]
-            elif name not in ignores:
-                self._check_assumed(imp, eqn, name)
+            elif name not in ignores and name not in self.assumes:
+                raise _refused(imp, eqn, f"with the parameter `{name}` (here {params[name]!r:.60})")
+        for name, value in self.assumes.items():
+            if name in params and params[name] is not value and params[name] != value:
+                raise _refused(imp, eqn, f"with {name}={params[name]!r:.60}, only with {name}={value!r}")
         for name in self.needed:
             if name not in out:
                 raise _refused(imp, eqn, f"without its parameter `{name}`")
         return out
-
-    def _check_assumed(self, imp: ScalarOps, eqn: Any, name: str) -> None:
-        value = eqn.params[name]
-        if name not in self.assumes:
-            raise _refused(imp, eqn, f"with the parameter `{name}` (here {value!r:.60})")
-        if value is not self.assumes[name] and value != self.assumes[name]:
-            raise _refused(imp, eqn, f"with {name}={value!r:.60}, only with {name}={self.assumes[name]!r}")
 
 
 def _refused(imp: ScalarOps, eqn: Any, what: str) -> UnsupportedError:
