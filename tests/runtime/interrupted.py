@@ -217,4 +217,6 @@ def in_thread(f: Any) -> list[Any]:
 
 
 if __name__ == "__main__":
+    # shells start commands in the background with the signal ignored, and no call would ever end
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     main()
