@@ -257,7 +257,8 @@ class Jitted(Wrapped[P, R_co]):
 
         # Only here: the primitive that calls a program is loaded when one is called.
         with paused_garbage_collection():
-            from qdtrace.compose.trace_cache import Request, results_of
+            from qdtrace.compose.request import Request
+            from qdtrace.compose.tracing import staged_call
 
         @functools.wraps(self._function)
         def staged(*args: Any, **kwargs: Any) -> Any:
@@ -266,7 +267,8 @@ class Jitted(Wrapped[P, R_co]):
                     return function(*args, **kwargs)
             with paused_garbage_collection(), programs.open():
                 given = [] if self._bounds is None else self._bounds.traced(args, kwargs)
-                return results_of(Request(self._function, args, kwargs, self._name, options, self._donations, given))
+                request = Request(self._function, args, kwargs, self._name, options, self._donations, given)
+                return staged_call(request)[0]
 
         function = jax.jit(staged, **self._given_settings())
         return function, programs

@@ -83,9 +83,6 @@ class Options:
     offline_cache_passes: bool = _knob(
         True, "keep graphs there, too, so that a new process runs no pass and no derivation for unchanged functions"
     )
-    offline_cache_traces: bool = _knob(
-        True, "keep what functions became there, too, so that a new process does not run them if all they use is known"
-    )
     offline_cache_dir: str = _knob(_cache_dir(), "where they are kept", shown="user cache directory")
     offline_cache_limit: int | None = _knob(
         256, "MiB that they may take, then those that were not used for longest are removed; None: no limit", low=1
@@ -225,9 +222,13 @@ KNOBS = _knobs()
 KNOB_NAMES = tuple(KNOBS)
 PROCESS_KNOBS = frozenset({
     "print_ir", "dump_ir", "dump_simplify", "dump_cfg", "debug_dump_path", "progress",
-    "offline_cache", "offline_cache_passes", "offline_cache_traces", "offline_cache_dir", "offline_cache_limit",
+    "offline_cache", "offline_cache_passes", "offline_cache_dir", "offline_cache_limit",
 })  # fmt: skip
 """Options that concern the process, not what a program becomes."""
+
+
+_REMOVED = {"offline_cache_traces": "every process traces"}
+"""Options that there were, with what is so now."""
 
 
 def options_from(values: Mapping[str, object], base: Options | None = None) -> Options:
@@ -236,10 +237,11 @@ def options_from(values: Mapping[str, object], base: Options | None = None) -> O
     for name, value in values.items():
         if name not in KNOBS:
             near = difflib.get_close_matches(name, KNOB_NAMES, 1)
+            gone = _REMOVED.get(name)
             raise TraceValueError(
                 f"needs the name of an option, got {name!r}",
                 notes=("options are " + ", ".join(KNOB_NAMES),),
-                help=f"write `{near[0]}`" if near else "",
+                help=f"leave it out: {gone}" if gone else f"write `{near[0]}`" if near else "",
             )
         checked[name] = KNOBS[name].check(value)
     base = current() if base is None else base

@@ -117,14 +117,8 @@ class QdWarning(UserWarning):
     """
 
 
-on_warning: list[Callable[[str], None]] = []
-"""Functions that are told the text of each warning, whether it is shown or not."""
-
-
 def warn(text: str, loc: Loc | None) -> None:
     """Issues a `QdWarning` at the user's line, if that is known."""
-    for told in on_warning:
-        told(text)
     warnings.warn_explicit(text, QdWarning, loc.file if loc else "<unknown>", loc.line if loc else 0)
 
 

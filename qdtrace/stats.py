@@ -18,7 +18,7 @@ class Stats:
     """The counters of this process, as `qd.stats` returns them.
 
     The difference of two readings is the work between them. A process that finds everything on disk has the same
-    `programs`, `linked`, `compiled + loaded` and `traces + hits["traces"]` as one that finds nothing.
+    `programs`, `linked`, `compiled + loaded` and `traces` as one that finds nothing.
 
     >>> work = qd.stats() - qd.stats()
     >>> work.compiled, work.misses
@@ -42,9 +42,9 @@ class Stats:
     size_reductions: int
     """Arrays of integers whose largest element and largest step were found, to bound loops."""
     hits: Mapping[str, int]
-    """Look-ups that a cache on disk had, by cache: `code`, `traces`, `passes`, `tangents`, `derivations`."""
+    """Look-ups that a cache on disk had, by cache: `code`, `passes`, `tangents`, `derivations`."""
     misses: Mapping[str, int]
-    """Look-ups that no cache had, by cache and reason: `code: not there`, `traces: builtin print`."""
+    """Look-ups that no cache had, by cache and reason: `code: not there`, `code: damaged`."""
     seconds: Mapping[str, float]
     """Seconds by stage: `tracing`, `importing`, `differentiating`, `optimising`, `compiling`. A stage inside of another
     counts for itself alone."""

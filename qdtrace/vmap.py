@@ -160,12 +160,7 @@ def _compiled(mapping: Callable[[], Mapping], begins: Callable[[], None]) -> Jit
         begins()
         return _map(mapping(), args, kwargs)
 
-    def looks_at() -> tuple[Any, ...]:
-        begins()
-        return mapping().parts()
-
     f = mapping().f
-    mapped.looks_at = looks_at  # type: ignore[attr-defined]  # asked by `compose.described`
     mapped.__name__ = getattr(f, "__name__", type(f).__name__)
     return jit(mapped)
 

@@ -58,12 +58,6 @@ class Mapping:
     spmd_axis_name: Any = None
     """JAX's name for sharding the axis, used if JAX does the mapping."""
 
-    def parts(self) -> tuple[Any, ...]:
-        """Returns the function and all axes; those of a mapping of a mapping, too."""
-        f = self.f.mapping if isinstance(self.f, Mapped) else self.f
-        inner = f.parts() if isinstance(f, Mapping) else f
-        return inner, self.in_axes, self.out_axes, self.given, self.axis_name, self.axis_size, self.spmd_axis_name
-
     @staticmethod
     def flatten(args: Any, kwargs: Any) -> tuple[list[Any], Any]:
         """Flattens the arguments; a buffer is a leaf."""

@@ -74,7 +74,6 @@ def compiled_for(staged: StagedProgram, name: str) -> Compiled:
             count(programs=1)
             with timed("compiling"):
                 _compiled[key] = made_by.compile(program, staged.options)
-        staged.keep_trace()  # of one that is equal to another, too
         return _compiled[key]
 
 

@@ -158,10 +158,10 @@ def _is_zero(tangent: Any) -> bool:
 @functools.lru_cache(maxsize=1024)
 def _reached(base: StagedProgram, mask: Mask) -> Mask:
     """Returns the mask of results that change with the parameters of a mask."""
-    if base.source is not None or base.kept_source is not None:
+    if base.source is not None:
 
         def make() -> Mask:
-            source = base.traced_source
+            source = base.source
             assert source is not None
             return tuple(v is not None for v in source.along(mask).results)
 

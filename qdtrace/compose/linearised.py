@@ -44,7 +44,7 @@ class Linearised:
     @functools.cached_property
     def staged(self) -> StagedProgram:
         """The program. Raises GradientError if JAX has no tangents."""
-        base, made = self.base, self.base.traced_source
+        base, made = self.base, self.base.source
         assert made is not None
         own, results = len(made.params), base.program.results
         for mask in self.masks:
@@ -90,6 +90,6 @@ class Linearised:
 @functools.lru_cache(maxsize=1024)
 def linearised(base: StagedProgram, masks: tuple[Mask, ...], out: Mask, *, with_primal: bool = False) -> Linearised:
     """Returns the program of tangents. Raises GradientError if `base` was not traced."""
-    if base.source is None and base.kept_source is None:
+    if base.source is None:
         raise GradientError(f"{base.program.name}: a program that was not traced has no derivative")
     return Linearised(base, masks, out, with_primal)

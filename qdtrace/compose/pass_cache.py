@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Program
 
 T = TypeVar("T")
-PASSES, TANGENTS, DERIVATIONS, TRACES = "passes", "tangents", "derivations", "traces"
+PASSES, TANGENTS, DERIVATIONS = "passes", "tangents", "derivations"
 """Names of what is kept, in the counters."""
 _FORMAT = 2
 _PRINTED = {DType, bool, int, float, str, tuple, type(None)}

@@ -18,7 +18,6 @@ import jax
 import numpy as np
 from jax.interpreters import ad
 
-from qdtrace.compose.own_rules import is_own_module, is_own_rule
 from qdtrace.compose.pass_cache import GraphKey
 from qdtrace.errors import Loc
 from qdtrace.ir.program import Var
@@ -197,6 +196,20 @@ class _Description:
             self._numbers = outside
             known = self._jaxprs[id(value)] = (value, text)
         return known[1]
+
+
+def is_own_rule(rule: Any) -> bool:
+    """Returns whether a rule, with all functions that it is made of, is JAX's or this package's."""
+    if isinstance(rule, functools.partial):
+        return all(map(is_own_rule, (rule.func, *rule.args, *rule.keywords.values())))
+    if isinstance(rule, tuple | list):
+        return all(map(is_own_rule, rule))
+    return not callable(rule) or is_own_module(getattr(rule, "__module__", None) or "")
+
+
+def is_own_module(name: str) -> bool:
+    """Returns whether a module is JAX's or this package's."""
+    return name.partition(".")[0] in ("jax", "jaxlib", "qdtrace")
 
 
 @functools.cache

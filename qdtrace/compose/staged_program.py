@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from qdtrace.analysis.machine import CPU
 from qdtrace.batching.batch import batch, batched_references
@@ -22,7 +22,7 @@ from qdtrace.ir.walk import blocks_of, walk_program
 from qdtrace.progress import doing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
     from contextlib import AbstractContextManager
 
     from qdtrace.analysis.machine import Machine
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     Mask = tuple[bool, ...]
 
 
-Keeper: TypeAlias = Any
-"""A `kept_trace.TraceKeeper`, whose module imports this one."""
 LEFT_OUT = (
     "`jax.debug.print` and `jax.debug.callback` in a derivative rule of a function in a loop are left out\n"
     'help: run it with `qd.jit(f, options={"debug": True})`'
@@ -63,22 +61,6 @@ class One:
 
 
 @dataclass(frozen=True, eq=False)
-class KeptSource:
-    """Facts about the source of a program that was read from disk."""
-
-    name: str
-    """The key of the function that was traced."""
-    graph: GraphKey
-    """The key of the program."""
-    has_primal: bool
-    """True if each result has a variable."""
-    equations_key: Callable[[], GraphKey]
-    """Returns the key of its equations."""
-    trace: Callable[[], StagedProgram]
-    """Traces the function, and returns the program with its source."""
-
-
-@dataclass(frozen=True, eq=False)
 class StagedProgram:
     """A traced program with its compile options, in a form that JAX can hash and compare.
 
@@ -96,12 +78,8 @@ class StagedProgram:
     """The source that its derivatives are made of, if it has one."""
     constants: tuple[Any, ...] = ()
     """Values of the last parameters."""
-    kept_source: KeptSource | None = None
-    """Facts about the source if the program was read from disk; then `source` is None."""
     one: One | None = None
     """The program of one call, if this one is batched and its derivatives are made of that."""
-    keepers: list[Keeper] = field(default_factory=list[Any], init=False, repr=False)
-    """Writes what was traced to disk, if it is to be found there."""
     _made: dict[Machine, Program] = field(default_factory=dict["Machine", "Program"], init=False, repr=False)
     _on: dict[str, StagedProgram] = field(default_factory=dict["str", "StagedProgram"], init=False, repr=False)
     _batched: dict[tuple[Mask, int], tuple[StagedProgram, Mask]] = field(
@@ -124,44 +102,22 @@ class StagedProgram:
     @functools.cached_property
     def key(self) -> GraphKey:
         """The key of what is kept on disk of the program."""
-        if self.kept_source is not None:
-            return self.kept_source.graph
-        made = graph_key(self._recording)
-        for keeper in self.keepers:
-            keeper.keep_program(self, made)
-        return made
+        return graph_key(self._recording)
 
     @functools.cached_property
     def source_key(self) -> GraphKey:
         """The key of its tangents, before JAX makes them."""
-        return with_settings(self.equations_key)
-
-    @functools.cached_property
-    def equations_key(self) -> GraphKey:
-        """The key of its equations."""
-        if self.kept_source is not None:
-            return self.kept_source.equations_key()
         assert self.source is not None
-        made = self.source.equations_key(self.key)
-        for keeper in self.keepers:
-            keeper.keep_equations(made)
-        return made
-
-    @functools.cached_property
-    def traced_source(self) -> Source | None:
-        """The source; a program that was read from disk is traced for it."""
-        return self.source if self.kept_source is None else self.kept_source.trace().source
+        return with_settings(self.source.equations_key(self.key))
 
     @property
     def has_known_source(self) -> bool:
         """Returns whether there is a source, and the meaning of its variables is known."""
-        return self.kept_source is not None or (self.source is not None and self.source.unknown is None)
+        return self.source is not None and self.source.unknown is None
 
     @property
     def has_primal(self) -> bool:
         """Returns whether there is a source, and each result has a variable."""
-        if self.kept_source is not None:
-            return self.kept_source.has_primal
         return self.source is not None and None not in self.source.primal
 
     @functools.cached_property
@@ -177,22 +133,12 @@ class StagedProgram:
         return isinstance(other, StagedProgram) and self.options == other.options and self._is_same(other)
 
     def _is_same(self, other: StagedProgram) -> bool:
-        if self.rules != other.rules or self.text != other.text:
-            return False
-        is_one_trace = bool(self._trace_name) and self._trace_name == other._trace_name
-        return is_one_trace or self._source_key == other._source_key
-
-    @property
-    def _trace_name(self) -> str:
-        """The key of the function that was traced, if that has one."""
-        return self.kept_source.name if self.kept_source else self.keepers[0].key.name if self.keepers else ""
+        return self.rules == other.rules and self.text == other.text and self._source_key == other._source_key
 
     @functools.cached_property
     def _source_key(self) -> object:
         if self.one is not None:
             return self.one.mask, self.one.size, self.one.staged._source_key
-        if self.kept_source is not None:
-            return self.kept_source.name
         return None if self.source is None else self.source.key()
 
     def __hash__(self) -> int:
@@ -241,13 +187,6 @@ class StagedProgram:
                 key = (lambda: self.key) if program is self._recording else None
                 made = self._made[machine] = optimised(program, self.options, machine=machine, key=key)
         return made
-
-    def keep_trace(self) -> None:
-        """Has what was traced for this program written, by asking for the key that it is written with."""
-        if self.one is not None:
-            self.one.staged.keep_trace()
-        elif self.keepers:
-            _ = self.key
 
     @functools.cached_property
     def joined(self) -> Program:

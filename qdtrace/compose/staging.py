@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from qdtrace.config import Options
     from qdtrace.limits import Limits
 
-
 register()
 
 UNSEEN = (alloc_p, buffer_p, read_p, load_p, local_p, lget_p, lset_p, reach_p)

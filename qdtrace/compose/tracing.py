@@ -20,8 +20,8 @@ from qdtrace.trace.trace import trace_function
 from qdtrace.trace.tree import deepest_region
 
 if TYPE_CHECKING:
+    from qdtrace.compose.request import Request
     from qdtrace.compose.stager import Call
-    from qdtrace.compose.trace_key import Request
 
 
 def staged_call(request: Request) -> tuple[Any, Call | None]:

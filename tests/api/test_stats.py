@@ -42,7 +42,7 @@ print(json.dumps([asdict(first), asdict(qd.stats() - first)]))
 
 def _run(folder: Path, **more: str) -> list[dict]:
     environment = {**os.environ, "QD_OFFLINE_CACHE_DIR": str(folder / "cache"), "PYTHONPATH": str(ROOT)}
-    environment |= {"QD_OFFLINE_CACHE_PASSES": "1", "QD_OFFLINE_CACHE_TRACES": "0", **more}
+    environment |= {"QD_OFFLINE_CACHE_PASSES": "1", **more}
     script = folder / "program.py"
     script.write_text(PROGRAM)
     done = fresh.run([sys.executable, script], env=environment)

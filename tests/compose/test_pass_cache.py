@@ -58,7 +58,7 @@ TEXT = """program p(x: ref[f32,8], n: ref[i32])
 @pytest.fixture
 def on_disk(tmp_path, monkeypatch):
     monkeypatch.setattr(source_key, "TAUGHT", {})  # other tests of this process leave import rules
-    kept = {"offline_cache_passes": True, "offline_cache_traces": False, "offline_cache_dir": tmp_path}
+    kept = {"offline_cache_passes": True, "offline_cache_dir": tmp_path}
     with qd.options(offline_cache=True, **kept):
         yield tmp_path
 
@@ -493,7 +493,7 @@ def _command(folder, programs):
     """Returns the command and the environment of a process that runs programs in turn, each a text and whether 64 bits
     are enabled."""
     environment = {**os.environ, "QD_OFFLINE_CACHE_DIR": str(folder / "cache"), "PYTHONPATH": str(ROOT)}
-    environment |= {"QD_OFFLINE_CACHE_PASSES": "1", "QD_OFFLINE_CACHE_TRACES": "0"}
+    environment |= {"QD_OFFLINE_CACHE_PASSES": "1"}
     return [sys.executable, "-c", EACH, json.dumps(programs)], environment
 
 

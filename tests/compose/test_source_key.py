@@ -190,7 +190,7 @@ def test_a_second_process_does_not_ask_jax_for_tangents(tmp_path, monkeypatch):
     def gradient(x):
         return jax.jit(jax.grad(lambda x: qd.jit(_function(value="part(x[i]) * c", captured=2.5))(x).sum()))(x)
 
-    kept = {"offline_cache_passes": True, "offline_cache_traces": False, "offline_cache_dir": tmp_path}
+    kept = {"offline_cache_passes": True, "offline_cache_dir": tmp_path}
     with qd.options(offline_cache=True, **kept):
         want = gradient(X)
         forget()

@@ -86,6 +86,12 @@ def test_options_are_hashable_and_compare_by_value() -> None:
             TraceValueError,
             f"needs the name of an option, got 'fastmath'\nnote: options are {NAMES}\nhelp: write `fast_math`",
         ),
+        (
+            {"offline_cache_traces": False},
+            TraceValueError,
+            f"needs the name of an option, got 'offline_cache_traces'\nnote: options are {NAMES}\n"
+            "help: leave it out: every process traces",
+        ),
         ({"zzz": 1}, TraceValueError, f"needs the name of an option, got 'zzz'\nnote: options are {NAMES}"),
         ({"debug": "nan"}, TraceValueError, "option `debug` needs one of False, True, 'nans', got 'nan'"),
         ({"fast_math": 1}, TraceTypeError, "option `fast_math` needs one of False, True, 'approx', got 1"),

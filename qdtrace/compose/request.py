@@ -1,0 +1,33 @@
+"""A call of a `qd.jit` function under `jax.jit`, as it is to be traced."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+from jax.core import Tracer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from qdtrace.config import Options
+    from qdtrace.limits import Limits
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """A function with the arguments, names and options that it is traced with."""
+
+    f: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    name: str
+    options: Options
+    donations: tuple[Any, Any]
+    given: Sequence[tuple[int, Limits]]
+    """Limits of traced arguments, by their numbers."""
+
+    def leaves(self) -> list[Any]:
+        """Returns the tracers among the arguments."""
+        return [x for x in jax.tree.leaves((self.args, self.kwargs)) if isinstance(x, Tracer)]
