@@ -17,7 +17,7 @@ from qdtrace.trace.importer.values import (
     Value,
     array_from,
     atoms_of,
-    storage_of,
+    storages_behind,
 )
 from qdtrace.trace.physical import is_pair
 
@@ -93,25 +93,44 @@ class Carries:
         return out
 
     def finish(self, inside: Sequence[Value], results: Sequence[Value]) -> list[Atom]:
-        """Writes results of an iteration back to memory; returns the scalars to carry on."""
+        """Assigns an iteration's results to the carries, all at once; returns the scalars to carry on.
+
+        Memory is written when no other result still has to be read from it. Where results change places, each waiting
+        for the other one, one of them is copied first.
+        """
         imp = self.imp
-        storages = {c.storage.var for c in self.items if c.storage is not None}
-        settled: list[Value] = []
-        for c, own, result in zip(self.items, inside, results, strict=True):
-            if c.storage is not None and isinstance(result, MemoryArray) and result is not own:
-                behind = storage_of(result)
-                if behind is not None and behind.var in storages and not _is_same(result, c.storage):
-                    result = imp.materialise(c.aval.shape, c.dtype, lambda i, r=result: imp.element(r, i), c.pair)
-            settled.append(result)
-        atoms: list[Atom] = []
-        for c, own, result in zip(self.items, inside, settled, strict=True):
-            if c.is_handle:
-                self._check_handle(c, result)
-            elif c.is_scalars:
-                atoms.extend(atoms_of(imp.scalars(result, "a carried value")))
-            elif c.storage is not None and not (result is own or _is_same(result, c.storage)):
-                imp.write_all(c.storage, result)
-        return atoms
+        atoms: list[list[Atom]] = [[] for _ in self.items]
+        pending = {
+            k: result
+            for k, (c, own, result) in enumerate(zip(self.items, inside, results, strict=True))
+            if not self._stays(c, own, result)
+        }
+        while pending:
+            needed = {k: storages_behind(result) for k, result in pending.items()}
+            free = [k for k in pending if not any(self._var(k) in some for some in needed.values())]
+            if not free:
+                k = next(k for k, some in needed.items() if any(self._var(other) in some for other in pending))
+                c, result = self.items[k], pending[k]
+                pending[k] = imp.materialise(c.aval.shape, c.dtype, lambda i, r=result: imp.element(r, i), c.pair)
+                continue
+            k = free[0]
+            result, storage = pending.pop(k), self.items[k].storage
+            if storage is None:
+                atoms[k] = atoms_of(imp.scalars(result, "a carried value"))
+            else:
+                imp.write_all(storage, result)
+        return [a for some in atoms for a in some]
+
+    def _stays(self, carry: Carry, own: Value, result: Value) -> bool:
+        """Returns whether a result is where the loop carries it."""
+        if carry.is_handle:
+            self._check_handle(carry, result)
+            return True
+        return carry.storage is not None and (result is own or _is_same(result, carry.storage))
+
+    def _var(self, k: int) -> Var | None:
+        storage = self.items[k].storage
+        return None if storage is None else storage.var
 
     def _check_handle(self, carry: Carry, result: Value) -> None:
         if not (isinstance(result, RefValue) and result.var is carry.initial.var):

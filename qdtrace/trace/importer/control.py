@@ -89,8 +89,8 @@ def while_(
         seen = carries.values(params_body)
         if batched:
             pinned(seen)
-            (active,) = imp.inline(cond, [*cond_consts, *seen])
-            results = imp.inline(body, [*body_consts, *seen])
+            (active,) = pinned(imp.inline(cond, [*cond_consts, *seen]))
+            results = pinned(imp.inline(body, [*body_consts, *seen]))
             results = [
                 _where_active(imp, active, c, new, old)
                 for c, new, old in zip(carries.items, results, seen, strict=True)
@@ -107,6 +107,7 @@ def while_(
 def _where_active(imp: Importer, active: Value, carry: Carry, new: Value, old: Value) -> Value:
     if carry.is_handle:
         return new
+    unpin([new])  # another carry may get the same value
     mask = reshaped(imp, active, active.shape + (1,) * (len(carry.aval.shape) - active.ndim))
     imp.importing = None  # all equations of the body are imported
     return per_element(imp, imp.choose, carry.aval, mask, new, old)

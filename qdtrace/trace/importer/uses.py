@@ -50,14 +50,15 @@ class Uses:
     that JAX drops would be wrong."""
 
     def release(self, position: int, eqn: Any, held: dict[Any, Value]) -> list[Value]:
-        """Lets go of operands that no later equation reads, unless this one reads them twice.
+        """Lets go of operands that no later equation reads, unless this one reads them twice, by one name or by two.
 
         Gives those among them that show other arrays: these must not change before the equation has read them.
         """
         shown: list[Value] = []
-        for var in eqn.invars:
-            last = not isinstance(var, compat.Literal) and var in held and self.last.get(var) == position
-            if last and sum(v is var for v in eqn.invars) == 1:
+        operands = [v for v in eqn.invars if not isinstance(v, compat.Literal) and v in held]
+        read = Counter(id(held[v]) for v in operands)
+        for var in operands:
+            if self.last.get(var) == position and read[id(held[var])] == 1:
                 value = held.pop(var)
                 if isinstance(value, Waiting):
                     shown.append(value)

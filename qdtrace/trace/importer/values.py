@@ -162,11 +162,11 @@ def hold(value: Value, count: int = 1) -> None:
         value.holders += count
 
 
-def storage_of(value: Value) -> PrivateArray | None:
-    """Returns the private array behind a value, if any."""
-    while isinstance(value, View):
-        value = value.base
-    return value if isinstance(value, PrivateArray) else None
+def storages_behind(value: Value) -> set[Var]:
+    """Returns the private memory that elements of a value are read from."""
+    if isinstance(value, Waiting):
+        return set().union(*map(storages_behind, value.bases))
+    return {value.var} if isinstance(value, PrivateArray) else set()
 
 
 def rank0(element: Element) -> np.ndarray:
