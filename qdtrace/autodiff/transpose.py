@@ -108,16 +108,20 @@ def tangents_given(program: Program, linear: Sequence[Var], residuals: Sequence[
 
 def primal_keeping(program: Program, linear: Sequence[Var], residuals: Sequence[Moment]) -> Program:
     """Returns the program without its `linear` parameters, with residuals as additional results."""
-    made = without_rules(keeping(program, residuals))
-    made = replace(
-        made,
-        name=f"{program.name}_kept",
-        params=tuple(v for v in program.params if v not in linear),
-        buffers=(*made.buffers, *linear),
-        initial={**made.initial, **{v: literal(0, v.dtype) for v in linear}},
-    )
+    made = without_tangents(without_rules(keeping(program, residuals)), linear)
     # Without tangents more tasks may be worth joining.
-    return replace(DeadCode()(made), stage=min(program.stage, Stage.CANONICAL))
+    return replace(made, name=f"{program.name}_kept", stage=min(program.stage, Stage.CANONICAL))
+
+
+def without_tangents(program: Program, linear: Sequence[Var]) -> Program:
+    """Returns the program with zeros in the place of the `linear` parameters."""
+    made = replace(
+        program,
+        params=tuple(v for v in program.params if v not in linear),
+        buffers=(*program.buffers, *linear),
+        initial={**program.initial, **{v: literal(0, v.dtype) for v in linear}},
+    )
+    return DeadCode()(made)
 
 
 def check_atomics(program: Program) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -45,6 +45,8 @@ class Origin:
     """The program that the user wrote."""
     numbers: tuple[int | None, ...]
     """The number of each result among those of `base`, or None for one that only derivatives of `base` take."""
+    ruled: tuple[bool, ...] | None = None
+    """Parameters that its rules for reverse mode hold for: see `derivative.Derivative`."""
 
 
 call_p, derivative_p = Primitive("qd_call"), Primitive("qd_derivative")
@@ -123,7 +125,7 @@ def _batch(operands: Sequence[Any], dims: Sequence[int | None], *, staged: Stage
     moved, mask, size = leading(operands, dims)
     made, given = staged.batched(mask, size)
     if origin is not None:
-        origin = Origin(origin.base.batched(mask, size)[0], origin.numbers)
+        origin = replace(origin, base=origin.base.batched(mask, size)[0])
     return call(made, moved, origin), [0 if wanted else None for wanted in given]
 
 

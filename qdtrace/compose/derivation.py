@@ -68,7 +68,7 @@ def derived(
     """Returns the program of a derivative, made of tangents along the `masks`; `asked` are the results of the program
     of tangents that it has, or takes adjoints of."""
     own, mask = len(spec.program.params), masks[spec.place]
-    first = own + sum(map(sum, spec.directions[: spec.place]))
+    first = own + sum(sum(mask[:own]) for mask in spec.directions[: spec.place])
 
     def split(program: Program) -> Program:
         known = with_known_trips(program)
@@ -83,8 +83,10 @@ def derived(
             return transpose.tangents_given(program, linear, given)
         adjoints = transpose.transpose(program, linear, stacks, given)
         count(derivations=1)
-        params, last = adjoints.params, first + len(given) + sum(spec.out)
-        params = (*params[:own], *unused, *params[first:last], *params[own:first], *params[last:])
+        params, last, end = adjoints.params, first + len(given) + sum(spec.out), first + len(given) + sum(asked)
+        parts, changes = iter((*params[own:first], *params[end:])), iter(params[last:end])
+        moved = [next(changes if k >= own else parts) for m in spec.directions for k, moves in enumerate(m) if moves]
+        params = (*params[:own], *unused, *params[first:last], *moved, *parts)
         return replace(adjoints, params=params, results=tuple(chosen(adjoints.results, chosen(spec.wrt, mask))))
 
     staged = made.staged.on(machine.platform)
@@ -92,6 +94,8 @@ def derived(
     if spec.wrt is None:
         count(derivations=1)
         transpose.refuse_transposes(staged.with_rules)
+        if spec.ruled is not None:
+            program = transpose.without_tangents(program, program.params[own : own + sum(spec.ruled)])
     if spec.wrt is not None or spec.residuals:
         joined = split(staged.joined)
         try:

@@ -23,7 +23,7 @@ import jax
 from jax.interpreters import ad, batching, mlir, partial_eval
 
 from qdtrace.backend import backend
-from qdtrace.compose.call import call, derivative_p, unknown_platform
+from qdtrace.compose.call import Origin, call, derivative_p, unknown_platform
 from qdtrace.compose.direct import leading, run_now, zero_tangent
 from qdtrace.compose.garbage import paused_garbage_collection
 from qdtrace.compose.linearised import derivation, linearised
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
     from qdtrace.analysis.machine import Machine
     from qdtrace.autodiff.residuals import Moment
-    from qdtrace.compose.call import Origin
     from qdtrace.ir.program import Program, Var
 
     Mask = tuple[bool, ...]
@@ -61,7 +60,7 @@ class Derivative:
 
     base: StagedProgram
     directions: tuple[Mask, ...]
-    """Masks of the parameters that have a part in each direction."""
+    """Masks of the parameters that have a part in each direction; then of the adjoints of results, if these change."""
     out: Mask
     """Results whose tangents are returned, or whose adjoints are operands."""
     wrt: Mask | None = None
@@ -70,11 +69,15 @@ class Derivative:
     """The number of the direction that is transposed, among all: a user's rule need not be symmetric in them."""
     residuals: tuple[Moment, ...] = ()
     """Residuals that the primal returns; only first derivatives have any."""
+    ruled: Mask | None = None
+    """Parameters that a derivative for reverse mode was asked for before this one: what depends on them is what the
+    rules of `jax.custom_vjp` compute forward. None: such rules have no part in the primal, or there are none."""
     handed: tuple[Mask, Mask] | None = None
     """The parameters and results that the residuals were chosen for; JAX may later ask for fewer."""
     levels: tuple[tuple[int, tuple[Mask, ...]], ...] = ()
     """Batches, the innermost first: the size, and for each group of operands the mask of those that have its axis. The
     axis of the outermost batch is the first. Every result has all axes."""
+
     @property
     def program(self) -> Program:
         """The program that is differentiated."""
@@ -97,6 +100,11 @@ class Derivative:
             return chosen(self.program.results, self.out)
         return chosen(self.program.params, self.wrt)
 
+    def _some_of_out(self, mask: Mask) -> Mask:
+        """Returns the mask of results of which some, of those in `out`, are wanted."""
+        left = iter(mask)
+        return tuple(wanted and next(left) for wanted in self.out)
+
     def sizes(self) -> tuple[int, ...]:
         """Returns the sizes of the batches in the order of axes in results."""
         return tuple(size for size, _ in reversed(self.levels))
@@ -114,10 +122,20 @@ class Derivative:
         """Derives the program: that of JAX's own forward mode, transposed for adjoints."""
         base, own = self.base, len(self.program.params)
         at = self.place
-        masks = self.directions if self.wrt is None else (*self.directions[:at], self.wrt, *self.directions[at:])
+        masks = tuple(mask[:own] for mask in self.directions)
+        if self.ruled is not None or self.wrt is not None:
+            masks = (*masks[:at], self.ruled or self.wrt, *masks[at:])
         asked = (True,) * sum(self.out)
         if self.handed is None:
-            made = linearised(base, masks, self.out)
+            # where an adjoint changes along a direction, its change is that of the tangents along all others
+            lower = tuple(
+                (k + (k >= at), self._some_of_out(m[own:])) for k, m in enumerate(self.directions) if any(m[own:])
+            )
+            asked += (True,) * sum(sum(out) for _, out in lower)
+            if self.ruled is not None and self.wrt is None:
+                made = linearised(base, masks, (False,) * len(self.out), lower=((0, self.out),))
+            else:
+                made = linearised(base, masks, self.out, lower=lower)
         else:
             mask, out = self.handed
             masks = (mask,)
@@ -155,6 +173,11 @@ def _is_zero(tangent: Any) -> bool:
     return type(tangent) is ad.Zero or getattr(tangent, "dtype", None) == jax.dtypes.float0
 
 
+def _has_backward(base: StagedProgram) -> bool:
+    """Returns whether a program calls functions with a derivative rule for reverse mode alone."""
+    return base.source is not None and base.source.has_backward
+
+
 @functools.lru_cache(maxsize=1024)
 def _reached(base: StagedProgram, mask: Mask) -> Mask:
     """Returns the mask of results that change with the parameters of a mask."""
@@ -184,29 +207,42 @@ def _direction(tangents: Sequence[Any]) -> tuple[Mask, list[Any]]:
 def jvp_of_call(
     primals: Sequence[Any], tangents: Sequence[Any], *, staged: StagedProgram, origin: Origin | None
 ) -> Any:
-    """Returns the results of a call and their tangents. Derivatives of derivatives take no residuals."""
+    """Returns the results of a call and their tangents, of a batched one by batching the derivative of one call.
+
+    Derivatives of derivatives take no residuals.
+    """
     base = staged if origin is None else origin.base
     mask, direction = _direction(tangents)
-    if base.one is not None and origin is None:
-        return _jvp_of_many(base, primals, mask, direction)
-    reached = _reached(base, mask)
-    residuals = residuals_of(base, mask, reached) if origin is None and any(reached) else ()
+    one, levels, givens = _one_of(base, mask)
+    reached = _reached(one, mask)
+    after = Origin(base, tuple(range(len(reached))), mask) if origin is None and _has_backward(one) else origin
+    residuals = residuals_of(base, mask, reached) if origin is None and one is base and any(reached) else ()
     if residuals:
-        outs, kept = call_keeping(base, primals, mask, reached, residuals)
+        outs, kept = call_keeping(base, primals, mask, reached, residuals, after)
     else:
-        outs, kept = call(staged, primals, origin), []
+        outs, kept = call(staged, primals, after), []
     found: list[Any] = []
     if any(reached):
-        spec = Derivative(base, (mask,), reached, residuals=residuals, handed=(mask, reached) if residuals else None)
+        handed = (mask, reached) if residuals else None
+        ruled = None if origin is None else origin.ruled
+        spec = Derivative(one, (mask,), reached, residuals=residuals, ruled=ruled, handed=handed, levels=levels)
         found = derivative(spec, [[*primals, *kept], [], direction])
     known = dict(zip((k for k, wanted in enumerate(reached) if wanted), found, strict=True))
+
+    def tangent_of(out: Any, k: int | None) -> Any:
+        if k not in known:
+            return zero_tangent(out)
+        # a derivative has the axes of all batches, the outermost first; a result those of the batches it differs in
+        index = tuple(slice(None) if given[k] else 0 for given in givens)
+        return known[k][index] if index else known[k]
+
     numbers = range(len(outs)) if origin is None else origin.numbers
-    return outs, [known[k] if k in known else zero_tangent(x) for k, x in zip(numbers, outs, strict=True)]
+    return outs, [tangent_of(x, k) for k, x in zip(numbers, outs, strict=True)]
 
 
-def _jvp_of_many(base: StagedProgram, primals: Sequence[Any], mask: Mask, direction: list[Any]) -> Any:
-    """Returns the results of a batched call and their tangents, by batching the derivative of one call."""
-    outs = call(base, primals)
+def _one_of(base: StagedProgram, mask: Mask) -> tuple[StagedProgram, Levels, list[Mask]]:
+    """Returns the program of one call; for each batch, the innermost first, masks of operands with a part in `mask`;
+    and for each, the outermost first, the mask of results that have its axis."""
     levels: Levels = ()
     givens: list[Mask] = []
     one = base.one
@@ -214,30 +250,28 @@ def _jvp_of_many(base: StagedProgram, primals: Sequence[Any], mask: Mask, direct
         levels = ((one.size, (one.mask, (), tuple(chosen(one.mask, mask)))), *levels)
         givens.append(one.given)
         base, one = one.staged, one.staged.one
-    reached = _reached(base, mask)
-    if not any(reached):
-        return outs, list(map(zero_tangent, outs))
-    found = iter(derivative(Derivative(base, (mask,), reached, levels=levels), [primals, [], direction]))
-    made: list[Any] = []
-    for k, (out, is_reached) in enumerate(zip(outs, reached, strict=True)):
-        # a derivative has the axes of all batches, the outermost first; a result those of the batches it differs in
-        index = tuple(slice(None) if given[k] else 0 for given in givens)
-        made.append(next(found)[index] if is_reached else zero_tangent(out))
-    return outs, made
+    return base, levels, givens
 
 
 def _jvp_of_derivative(operands: Sequence[Any], tangents: Sequence[Any], *, spec: Derivative) -> Any:
     outs = derivative_p.bind(*operands, spec=spec)
     groups, changes = spec.split(operands), spec.split(tangents)
     terms: list[list[Any]] = []
-    # Residuals are functions of the parameters, so their changes are part of the derivative by those.
+    # Residuals are functions of the parameters, so their changes are part of the derivative by those. So are those of
+    # adjoints where a rule for reverse mode need not be linear in them.
     own = len(spec.program.params)
-    mask, direction = _direction(changes[0][:own])
+    is_joint = spec.wrt is not None and any(not _is_zero(t) for t in changes[1]) and _has_backward(spec.base)
+    linear = 2 if is_joint else 1
+
+    def parts(groups: Sequence[Sequence[Any]]) -> list[Any]:
+        return [*groups[0][:own], *(x for group in groups[1:linear] for x in group)]
+
+    mask, direction = _direction(parts(changes))
     if any(mask):
-        levels = spec.regrouped(lambda masks: [masks[0][:own], *masks[1:], list(chosen(masks[0][:own], mask))])
+        levels = spec.regrouped(lambda masks: [masks[0][:own], *masks[1:], list(chosen(parts(masks), mask))])
         more = replace(spec, directions=(*spec.directions, mask), residuals=(), handed=None, levels=levels)
         terms.append(derivative(more, [groups[0][:own], *groups[1:], direction]))
-    for k in range(1, len(groups)):
+    for k in range(linear, len(groups)):
         # It is linear in each other group: the same derivative with the tangent in its place.
         if all(map(_is_zero, changes[k])):
             continue
@@ -253,7 +287,7 @@ def _transpose(cotangents: Sequence[Any], *operands: Any, spec: Derivative) -> l
     at = next(k for k, group in enumerate(groups) if k and any(map(ad.is_undefined_primal, group)))
     given = [ad.instantiate_zeros(c) for c in cotangents]
     unknown = [ad.is_undefined_primal(x) for x in groups[at]]
-    if spec.wrt is not None:
+    if spec.wrt is not None or spec.ruled is not None:
         _need_symmetry(spec)
     j = at - 2
     others = [k for k in range(2, len(groups)) if k != at]
@@ -261,7 +295,8 @@ def _transpose(cotangents: Sequence[Any], *operands: Any, spec: Derivative) -> l
         # D in a direction: the adjoint of the inputs in its mask, along the other directions.
         levels = spec.regrouped(lambda masks: [masks[0], (True,) * len(given), *(masks[k] for k in others)])
         rest = tuple(m for k, m in enumerate(spec.directions) if k != j)
-        made = replace(spec, directions=rest, wrt=spec.directions[j], place=j, levels=levels)
+        ruled = None if rest or not _has_backward(spec.base) else spec.directions[j]
+        made = replace(spec, directions=rest, wrt=spec.directions[j], ruled=ruled, place=j, levels=levels)
         found = derivative(made, [groups[0], given, *(groups[k] for k in others)])
     elif at == 1:
         # R in the adjoints: one more direction, the cotangents of the adjoints that R gives.

@@ -33,13 +33,15 @@ class Linearised:
     """The program of the tangents of results `out` of `base` along a direction for each mask.
 
     The parameters of `base` are followed by the parts of the directions, then by known values (`constants`). Results of
-    `base` come before the tangents if `with_primal`. JAX makes it if what is wanted is not on disk.
+    `base` come before the tangents if `with_primal`; behind them come those along all other directions, for each number
+    of a direction and results in `lower`. JAX makes it if what is wanted is not on disk.
     """
 
     base: StagedProgram
     masks: tuple[Mask, ...]
     out: Mask
     with_primal: bool
+    lower: tuple[tuple[int, Mask], ...]
 
     @functools.cached_property
     def staged(self) -> StagedProgram:
@@ -52,6 +54,9 @@ class Linearised:
         wanted, likes = list(chosen(made.results, self.out)), list(chosen(results, self.out))
         if self.with_primal:
             wanted, likes = [*made.primal, *wanted], [*results, *likes]
+        for number, out in self.lower:
+            wanted += chosen(made.lower[number], out)
+            likes += chosen(results, out)
         with base.depth_told():
             program, constants = made.program(wanted, likes)
         summed = derivation().with_extremes(program)
@@ -65,7 +70,7 @@ class Linearised:
         key = self.base.source_key
         if key.reason:
             return self.staged.key
-        text = repr((key.digest, self.masks, self.out, self.with_primal))
+        text = repr((key.digest, self.masks, self.out, self.with_primal, self.lower))
         return GraphKey(hashlib.sha256(text.encode()).hexdigest(), key.locs)
 
     @functools.cached_property
@@ -73,7 +78,7 @@ class Linearised:
         def make() -> tuple[FastMath, int]:
             return self.staged.options.fast_math, len(self.staged.constants)
 
-        about = ("facts", self.masks, self.out, self.with_primal)
+        about = ("facts", self.masks, self.out, self.with_primal, self.lower)
         return kept(TANGENTS, lambda: self.base.source_key, about, self.base.options, make)
 
     @property
@@ -88,8 +93,15 @@ class Linearised:
 
 
 @functools.lru_cache(maxsize=1024)
-def linearised(base: StagedProgram, masks: tuple[Mask, ...], out: Mask, *, with_primal: bool = False) -> Linearised:
+def linearised(
+    base: StagedProgram,
+    masks: tuple[Mask, ...],
+    out: Mask,
+    *,
+    with_primal: bool = False,
+    lower: tuple[tuple[int, Mask], ...] = (),
+) -> Linearised:
     """Returns the program of tangents. Raises GradientError if `base` was not traced."""
     if base.source is None:
         raise GradientError(f"{base.program.name}: a program that was not traced has no derivative")
-    return Linearised(base, masks, out, with_primal)
+    return Linearised(base, masks, out, with_primal, lower)

@@ -81,11 +81,11 @@ def keeping(base: StagedProgram, wrt: Mask, out: Mask, residuals: Moments) -> Ke
 
 
 def call_keeping(
-    base: StagedProgram, operands: Sequence[Any], wrt: Mask, out: Mask, residuals: Moments
+    base: StagedProgram, operands: Sequence[Any], wrt: Mask, out: Mask, residuals: Moments, origin: Origin | None
 ) -> tuple[list[Any], list[Any]]:
     """Returns the results of a call, and residuals for derivatives of results `out` by parameters `wrt`."""
     made = keeping(base, wrt, out, residuals)
-    outs = call(made.staged, operands, made.origin)
+    outs = call(made.staged, operands, replace(origin or made.origin, numbers=made.origin.numbers))
     return outs[: len(base.program.results)], [outs[k] for k in made.places]
 
 
@@ -110,12 +110,13 @@ def _without_unused(used: list[bool], *rest: Any) -> tuple[list[bool], Any]:
         known = {k: v for v, k in left}
         types, _ = call_p.abstract_eval(*(v.aval for v in eqn.invars), staged=origin.base, origin=None)
         outvars = [known.get(k) or compat.Var(aval) for k, aval in enumerate(types)]
-        params = {"staged": origin.base, "origin": None}
+        plain = None if origin.ruled is None else replace(origin, numbers=tuple(range(len(types))))
+        params = {"staged": origin.base, "origin": plain}
     else:
         outvars = [v for v, _ in left]
         params = {
             "staged": _giving(eqn.params["staged"], tuple(used)),
-            "origin": Origin(origin.base, tuple(k for _, k in left)),
+            "origin": replace(origin, numbers=tuple(k for _, k in left)),
         }
     return [True] * len(eqn.invars), eqn.replace(outvars=outvars, params=params)
 

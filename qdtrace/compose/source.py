@@ -6,12 +6,13 @@ own rules (`trace/tangents`), and `program` makes tasks of items once more. See 
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
+import numpy as np
 
 from qdtrace.compose.items import region_inputs
 from qdtrace.compose.jaxprs import is_literal
@@ -73,8 +74,10 @@ class Source:
     """Variables of the values that the results are derivatives of."""
     limits: Mapping[Var, Limits] = field(default_factory=dict["Var", "Limits"])
     """Limits of parameters."""
-    order: int = 0
-    """Number of directions of the derivative."""
+    directions: tuple[Var, ...] = ()
+    """Parameters that are parts of the directions of the derivative."""
+    lower: tuple[tuple[Any, ...], ...] = ()
+    """Variables of the results' derivatives along all directions but one, for each direction."""
     unknown: GradientError | None = None
     """The error if the meaning of the variables is not known."""
     _along: dict[tuple[bool, ...], Source] = field(default_factory=dict["tuple[bool, ...]", "Source"], init=False)
@@ -89,10 +92,20 @@ class Source:
             self._along[key] = self._made_along(key)
         return self._along[key]
 
+    @functools.cached_property
+    def has_backward(self) -> bool:
+        """Returns whether an equation has a derivative rule for reverse mode alone."""
+        names = ("custom_vjp_call", "custom_lin")
+        return any(e.primitive.name in names for e in compat.all_eqns(self._equations()))
+
     def rules(self) -> list[str]:
-        """Returns the names of users' functions with derivative rules of their own."""
-        found = [compat.described(c) for e in compat.all_eqns(self._equations()) if (c := e.params.get("call_jaxpr"))]
-        return [name for name, is_own in found if not is_own]
+        """Returns the names of functions with derivative rules that need not be derivatives.
+
+        These are rules of users, and all for reverse mode: one of `jax.custom_gradient` is of a function of JAX.
+        """
+        eqns = [e for e in compat.all_eqns(self._equations()) if "call_jaxpr" in e.params]
+        found = [(e.primitive.name, *compat.described(e.params["call_jaxpr"])) for e in eqns]
+        return [name for kind, name, is_own in found if kind == "custom_vjp_call" or not is_own]
 
     def _equations(self) -> list[Any]:
         return list(equations_in([s.item for s in self.steps]))
@@ -101,15 +114,22 @@ class Source:
         if self.unknown is not None:
             raise self.unknown
         given = {v: Var(v.type, v.hint) for v, wanted in zip(self.params, mask, strict=True) if wanted}
-        values, memory, tangents = dict(self.values), dict(self.memory), dict[Any, Any]()
+        # A direction before does not change. It gets tangents nonetheless, zeros, where a rule for reverse mode has to
+        # know what else depends on it.
+        moving = {*given, *(self.directions if self.has_backward else ())}
+        values, memory, tangents, zeros = dict(self.values), dict(self.memory), dict[Any, Any](), dict[Any, Any]()
         for var, ref in self.values.items():
-            if ref in given:
-                tangents[var] = compat.new_var(var)
-                values[tangents[var]] = given[ref]
+            if ref in moving:
+                tangents[var] = made = compat.new_var(var)
+                if ref in given:
+                    values[made] = given[ref]
+                else:
+                    zeros[made] = np.zeros(var.aval.shape, var.aval.dtype)
         for var, content in self.memory.items():
-            if content.ref in given or (isinstance(content.fill, Var) and content.fill in given):
+            if content.ref in moving or (isinstance(content.fill, Var) and content.fill in moving):
                 tangents[var] = compat.new_var(var)
-        results = [v for v in (*self.results, *self.primal) if v is not None]
+        kept = (*self.results, *self.primal, *(v for names in self.lower for v in names))
+        results = [v for v in kept if v is not None]
         used = [v for s in self.steps for v in s.conditions] + results
         groups, walk = along([[step.item] for step in self.steps], tangents, memory, used)
         for var, content in self.memory.items():
@@ -122,17 +142,25 @@ class Source:
             for step, items in zip(self.steps, groups, strict=True)
             for item in items
         ]
+
+        def now(names: Sequence[Any]) -> tuple[Any, ...]:
+            return tuple(None if v is None else walk.atom(v) for v in names)
+
+        def changes(names: Sequence[Any]) -> tuple[Any, ...]:
+            return tuple(None if v is None else tangents.get(v) for v in names)
+
         return Source(
             self.another,
             tuple(steps),
             (*self.params, *given.values()),
             values,
-            {**self.constants, **walk.constants},
+            {**self.constants, **zeros, **walk.constants},
             memory,
-            tuple(None if v is None else tangents.get(v) for v in self.results),
-            tuple(None if v is None else walk.atom(v) for v in self.primal),
+            changes(self.results),
+            now(self.primal),
             self.limits,
-            self.order + 1,
+            (*self.directions, *given.values()),
+            (*map(changes, self.lower), now(self.results)),
         )
 
     def program(self, results: Sequence[Any], likes: Sequence[Var]) -> tuple[Program, list[Any]]:
@@ -211,7 +239,7 @@ def source_of(stager: Stager, program: Program) -> Source | None:
     segment = stager.segment
     if not segment.steps:
         return None
-    another = partial(type(stager), stager.name, stager.options, stager.rule_of)
+    another = functools.partial(type(stager), stager.name, stager.options, stager.rule_of)
     params = tuple(v for v, _ in segment.operands)
     try:
         found = _stands_for(stager, results)

@@ -465,45 +465,6 @@ def transposed(params: dict[str, Any], residuals: Sequence[Any], cotangents: Seq
     return [ad.instantiate_zeros(x) if type(x) is ad.Zero else _dense(x) for x in wanted]
 
 
-@dataclass(frozen=True, eq=False)
-class ChangedRule:
-    """The derivative of a backward function by those of its residuals that are `changing`, along their tangents.
-
-    It takes residuals, tangents of those, and cotangents.
-    """
-
-    params: dict[str, Any]
-    changing: Sequence[int]
-
-    @property
-    def f(self) -> Any:
-        """The function of the user."""
-        return self.params["bwd"].f
-
-    @property
-    def debug_info(self) -> Any:
-        """Debug info of the backward function."""
-        return self.params["bwd"].debug_info
-
-    def call_wrapped(self, *operands: Any) -> list[Any]:
-        """Returns the derivative, of all cotangents that are wanted."""
-        count, moved = self.params["num_res"], len(self.changing)
-        residuals, directions, cotangents = operands[:count], operands[count : count + moved], operands[count + moved :]
-
-        def backward(*values: Any) -> list[Any]:
-            given = dict(zip(self.changing, values, strict=True))
-            return transposed(self.params, [given.get(k, r) for k, r in enumerate(residuals)], cotangents)
-
-        return jax.jvp(backward, tuple(residuals[k] for k in self.changing), tuple(directions))[1]
-
-
-def changed_rule(params: dict[str, Any], changing: Sequence[int]) -> dict[str, Any]:
-    """Returns parameters of a `custom_lin` equation whose transpose is another one's derivative by its residuals."""
-    wanted = params["in_zeros"].count(False)
-    count = params["num_res"] + len(changing)
-    return {**params, "num_res": count, "bwd": ChangedRule(params, changing), "in_zeros": [False] * wanted}
-
-
 def _dense(value: Any) -> Any:
     return jax.numpy.zeros(value.shape, value.dtype) if isinstance(value, ShapedArray) else value
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -24,6 +24,7 @@ from qdtrace.errors import GradientError, old_value_refused
 from qdtrace.trace import compat, markers
 from qdtrace.trace.context import new_uid
 from qdtrace.trace.importer.registry import TAUGHT
+from qdtrace.trace.rules_along import rule_along
 from qdtrace.trace.source import eqn_loc
 from qdtrace.trace.tree import Region, equations_in
 
@@ -303,20 +304,20 @@ def _twin_of_atomic(primitive: Any, primals: Any, tangents: Any, params: dict[st
 
 
 def _tangents_of_transposed(primitive: Any, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
-    """Returns results and tangents of a linear function of which only the transpose is known, its only derivative."""
-    outs = primitive.bind(*primals, **params)
-    count = params["num_res"]
-    residuals, linear = primals[:count], primals[count:]
-    terms: list[Any] = []
-    if not all(type(t) is ad.Zero for t in tangents[count:]):
-        terms.append(primitive.bind(*residuals, *map(ad.instantiate_zeros, tangents[count:]), **params))
-    changing = [k for k, t in enumerate(tangents[:count]) if type(t) is not ad.Zero]
-    if changing:
-        more = compat.changed_rule(params, changing)
-        terms.append(primitive.bind(*residuals, *(tangents[k] for k in changing), *linear, **more))
-    if not terms:
+    """Returns results and tangents of a linear function of which only the transpose is known.
+
+    Both are results of one equation, as its transpose needs the cotangents of both.
+    """
+    count, results = params["num_res"], len(params["out_avals"])
+    given = [k for k, t in enumerate(tangents) if type(t) is not ad.Zero]
+    changing, moving = [k for k in given if k < count], [k - count for k in given if k >= count]
+    if not given:
+        outs = primitive.bind(*primals, **params)
         return outs, [ad.Zero(compat.tangent_type(out)) for out in outs]
-    return outs, [reduce(ad.add_jaxvals, parts) for parts in zip(*terms, strict=True)]
+    behind = [tangents[count + k] for k in moving]
+    more = rule_along(params, changing, moving)
+    found = primitive.bind(*primals[:count], *(tangents[k] for k in changing), *primals[count:], *behind, **more)
+    return found[:results], found[results:]
 
 
 def _tangents_of_taught(primitive: Any, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
