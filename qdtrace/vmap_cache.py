@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from qdtrace.trace.diagnosis.holders import is_own_code
 from qdtrace.trace.diagnosis.state import State
+from qdtrace.trace.own_files import is_own_file
 from qdtrace.vmap_plan import Bound, Mapped, Mapping
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _describe(mapping: Mapping) -> tuple[Hashable, Any, tuple[Any, ...], bool] |
         key.append(id(f.__func__))
         held.append(f.__func__)
         f = f.__self__
-    if type(f) is FunctionType and not is_own_code(f.__code__.co_filename) and not _is_of_jax(f):
+    if type(f) is FunctionType and not is_own_file(f.__code__.co_filename) and not _is_of_jax(f):
         return None  # of a library, which may keep what it is set to in variables of its own
     try:
         hash(tuple(key))

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import importlib.util
-import os
 import sys
 from typing import TYPE_CHECKING
 
 from qdtrace.errors import Loc, UnsupportedError
-from qdtrace.trace.source import is_user_file
+from qdtrace.trace.own_files import is_user_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -49,11 +47,9 @@ def depth_told(name: str, deepest: Callable[[], Loc | None] | None = None) -> Ge
 def _users(traceback: TracebackType | None) -> list[Loc]:
     """Returns the user's lines that an exception passed through."""
     found: list[Loc] = []
-    specs = [importlib.util.find_spec(package) for package in ("qdtrace", "lowering")]
-    own = tuple(os.path.dirname(str(spec.origin)) + os.sep for spec in specs if spec is not None)
     while traceback is not None:
         code = traceback.tb_frame.f_code
-        if is_user_file(code.co_filename) and not code.co_filename.startswith(own):
+        if is_user_file(code.co_filename):
             found.append(Loc(code.co_filename, traceback.tb_lineno, code.co_name))
         traceback = traceback.tb_next
     return found

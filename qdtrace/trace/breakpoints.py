@@ -17,7 +17,7 @@ from qdtrace.trace import compat
 from qdtrace.trace.buffers import Buffer
 from qdtrace.trace.cells import Cell
 from qdtrace.trace.context import get_current
-from qdtrace.trace.source import is_own_file
+from qdtrace.trace.own_files import is_own_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

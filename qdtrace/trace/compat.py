@@ -157,6 +157,16 @@ def _known(value: Any) -> Any:
     return np.asarray(found.val, aval.dtype)
 
 
+def variable_of(tracer: Any) -> Any:
+    """Returns the variable that a traced value stands for in its jaxpr; None if its trace records no equations."""
+    return getattr(tracer, "val", None)
+
+
+def is_same_trace(a: Any, b: Any) -> bool:
+    """Returns whether one trace has made both values."""
+    return a._trace is b._trace
+
+
 def without_dead_code(jaxpr: Any) -> Jaxpr:
     """Returns the open jaxpr without equations that no result depends on, as `jax.jit` compiles it."""
     opened = open_jaxpr(jaxpr)

@@ -28,8 +28,9 @@ from qdtrace.trace.diagnosis.lint import FunctionWatch, LoopWatch, check_iterati
 from qdtrace.trace.diagnosis.reports import carried
 from qdtrace.trace.diagnosis.results import Use, expect_use
 from qdtrace.trace.indexing import as_value, is_static_int, shown
+from qdtrace.trace.own_files import is_user_file
 from qdtrace.trace.own_indices import LANES
-from qdtrace.trace.source import frame_loc, is_user_file, user_frame, user_loc
+from qdtrace.trace.source import frame_loc, user_frame, user_loc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

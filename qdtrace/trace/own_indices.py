@@ -22,7 +22,8 @@ from jax.interpreters import batching
 
 from qdtrace.trace import compat
 from qdtrace.trace.compat import JaxprEqn, Literal, Primitive
-from qdtrace.trace.source import expression_at, is_jax_file, is_own_file
+from qdtrace.trace.own_files import is_own_file
+from qdtrace.trace.source import expression_at, is_jax_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

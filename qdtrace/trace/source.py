@@ -12,54 +12,20 @@ import functools
 import linecache
 import os
 import sys
-import sysconfig
 from typing import TYPE_CHECKING, Any
 
 import jax
-import numpy as np
 
 from qdtrace.errors import Loc
 from qdtrace.trace.compat import has_markers, source_info_util
+from qdtrace.trace.own_files import is_own_file, is_user_file
 
 if TYPE_CHECKING:
     from types import CodeType, FrameType, TracebackType
 
     from qdtrace.trace.compat import JaxprEqn
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_PARTS = (
-    "__init__.py", "trace", "compose", "autodiff", "batching", "api.py", "derivatives.py", "errors.py", "graphs.py",
-    "profiling.py", "vmap",
-)  # fmt: skip
-_OWN = tuple(os.path.join(_PACKAGE, part) for part in _PARTS)
-_JAX = os.path.dirname(os.path.abspath(jax.__file__))
-_HIDDEN = (
-    *_OWN,
-    _JAX,
-    os.path.abspath(contextlib.__file__),
-    os.path.abspath(functools.__file__),
-    os.path.dirname(np.__file__) + os.sep,
-    "numpy" + os.sep,
-)
-_INSTALLED = tuple({sysconfig.get_path(name) + os.sep for name in ("purelib", "platlib")})
-
-for _path in _OWN:
-    source_info_util.register_exclusion(_path)
-
-
-def is_user_file(file: str) -> bool:
-    """Returns whether frames of the file are shown to the user."""
-    return not file.startswith(_HIDDEN)
-
-
-def is_own_file(file: str) -> bool:
-    """Returns whether a file is the user's own, not one of a library."""
-    return is_user_file(file) and not file.startswith(_INSTALLED) and source_info_util.is_user_filename(file)
-
-
-def is_own_package(file: str) -> bool:
-    """Returns whether a file is source of this package."""
-    return file.startswith(_PACKAGE)
+_JAX = os.path.dirname(os.path.abspath(jax.__file__)) + os.sep
 
 
 def is_jax_file(file: str) -> bool:
@@ -123,7 +89,7 @@ def _lines_in(traceback: Any) -> tuple[Loc | None, Loc | None]:
         if source_info_util.is_user_filename(code.co_filename):
             loc = _place(code, at)
             innermost = innermost or loc
-            if not code.co_filename.startswith(_INSTALLED):
+            if is_own_file(code.co_filename):
                 return innermost, loc
     return innermost, None
 

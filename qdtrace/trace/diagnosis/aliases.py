@@ -17,7 +17,8 @@ from qdtrace.errors import TraceValueError, warn
 from qdtrace.trace.context import get_current
 from qdtrace.trace.diagnosis.bytecode import code_map
 from qdtrace.trace.diagnosis.results import result_of
-from qdtrace.trace.source import expression_at, frame_loc, is_own_package, is_user_file, user_loc
+from qdtrace.trace.own_files import is_own_package, is_user_file
+from qdtrace.trace.source import expression_at, frame_loc, user_loc
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -7,7 +7,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import TraceAttributeError, TraceTypeError
-from qdtrace.trace.source import is_user_file, user_loc
+from qdtrace.trace.own_files import is_user_file
+from qdtrace.trace.source import user_loc
 
 
 class StrictAttributes:
@@ -40,8 +41,7 @@ class StrictAttributes:
         except AttributeError:
             has_it = hasattr(type(self), name)
             raise TraceAttributeError(
-                f"`{name}` of a {self._noun} cannot be set" if has_it else f"a {self._noun} has no attribute "
-                f"`{name}`",
+                f"`{name}` of a {self._noun} cannot be set" if has_it else f"a {self._noun} has no attribute `{name}`",
                 loc=user_loc(),
                 help=self._how_to_set if has_it else _nearest(self, name),
             ) from None

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from qdtrace.errors import TraceValueError
 from qdtrace.trace.compat import Var, all_eqns
 from qdtrace.trace.diagnosis.bytecode import code_map
-from qdtrace.trace.source import eqn_loc, is_own_file, is_user_file
+from qdtrace.trace.own_files import is_own_file, is_user_file
+from qdtrace.trace.source import eqn_loc
 from qdtrace.trace.tree import equations_in
 
 if TYPE_CHECKING:

@@ -97,13 +97,8 @@ FUNCTIONS: Mapping[str, str] = {
 }
 """Modules written in C whose functions keep nothing and read nothing else."""
 
-SEEING = frozenset(
-    getattr(builtins, name)
-    for name in (
-        *("eval", "exec", "locals", "globals", "vars", "setattr", "delattr"),
-        *("input", "open", "id", "__import__"),
-    )
-)
+_REACHING = "eval exec locals globals vars setattr delattr input open id __import__"
+SEEING: Mapping[str, Any] = {name: getattr(builtins, name) for name in _REACHING.split()}
 """Built-in functions that reach variables or files by names which the code does not show, or set attributes by such."""
 
 DRAWING: Mapping[str, str] = {
@@ -135,5 +130,6 @@ def sees_more(function: Any) -> bool:
     if isinstance(function, types.BuiltinFunctionType):
         owner = function.__self__
         name = getattr(owner, "__name__", None) or function.__module__ or ""
-        return function in SEEING or not (name in FUNCTIONS or name.partition(".")[0] in ("numpy", "jaxlib", "jax"))
+        known = name in FUNCTIONS or name.partition(".")[0] in ("numpy", "jaxlib", "jax")
+        return not known or function in SEEING.values()
     return function.__module__ in DRAWING

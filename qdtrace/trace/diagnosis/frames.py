@@ -17,7 +17,7 @@ import numpy as np
 from qdtrace.errors import Loc
 from qdtrace.trace.diagnosis.bytecode import code_map
 from qdtrace.trace.handles import MemoryHandle
-from qdtrace.trace.source import is_user_file
+from qdtrace.trace.own_files import is_user_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,11 +17,9 @@ import io
 import itertools
 import logging
 import operator
-import os
 import pickle
 import random
 import sys
-import sysconfig
 import threading
 import types
 import weakref
@@ -32,7 +30,7 @@ import jax
 import numpy as np
 
 from qdtrace.trace.diagnosis import empty
-from qdtrace.trace.source import is_user_file
+from qdtrace.trace.own_files import is_own_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -387,14 +385,6 @@ _HOLDERS: dict[type, Holder | None] = {
     **dict.fromkeys(empty.TYPES),
 }
 _BUILTIN_FUNCTIONS = types.BuiltinFunctionType
-_LIBRARY = (
-    os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,
-    *{
-        os.path.abspath(path) + os.sep
-        for key in ("stdlib", "platstdlib", "purelib", "platlib")
-        if (path := sysconfig.get_paths().get(key))
-    },
-)
 
 
 PLAIN: set[type] = {kind for kind, holder in _HOLDERS.items() if holder is None}
@@ -404,7 +394,7 @@ PLAIN: set[type] = {kind for kind, holder in _HOLDERS.items() if holder is None}
 def holder_of(value: Any) -> Holder | None:
     """Returns the holder of a value; None when it holds nothing that may change."""
     kind: type = type(value)
-    if kind is types.FunctionType and not is_own_code(value.__code__.co_filename):
+    if kind is types.FunctionType and not is_own_file(value.__code__.co_filename):
         if empty.sees_more(value):
             return OPAQUE
         return _LIBRARY_FUNCTION if value.__closure__ else None
@@ -474,7 +464,7 @@ def is_own(made: type | types.ModuleType) -> bool:
         return bool(made.__flags__ & _HEAP_TYPE)  # by `exec`, where no name of a module was
     module = sys.modules.get(made.__module__) if isinstance(made, type) else made
     own = module is None or module.__name__ == "__main__" or module.__spec__ is None  # made by hand, or in a notebook
-    return is_own_code(getattr(module, "__file__", None) or ("" if own else "<built-in>"))
+    return is_own_file(getattr(module, "__file__", None) or ("" if own else "<built-in>"))
 
 
 def is_jitted(value: Any) -> bool:
@@ -482,14 +472,8 @@ def is_jitted(value: Any) -> bool:
     if type(value) is not JITTED:
         return False
     code = getattr(inspect.unwrap(value), "__code__", None)
-    return code is not None and is_own_code(code.co_filename)
+    return code is not None and is_own_file(code.co_filename)
 
 
 JITTED: type = type(jax.jit(abs))
 """Type of the functions that `jax.jit` returns."""
-
-
-@functools.lru_cache(maxsize=4096)
-def is_own_code(file: str) -> bool:
-    """Returns whether a file holds code of the user, as opposed to that of libraries."""
-    return is_user_file(file) and not file.startswith(_LIBRARY) and file != "<built-in>" and "<frozen" not in file

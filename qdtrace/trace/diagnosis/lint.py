@@ -20,7 +20,8 @@ from qdtrace.trace.diagnosis.bytecode import code_map
 from qdtrace.trace.diagnosis.changes import StateChange, kind_of
 from qdtrace.trace.diagnosis.frames import Variables, body_frames, is_data, is_static, is_whole, leaves
 from qdtrace.trace.diagnosis.state import State
-from qdtrace.trace.source import frame_loc, is_user_file
+from qdtrace.trace.own_files import is_user_file
+from qdtrace.trace.source import frame_loc
 
 if TYPE_CHECKING:
     from collections.abc import Callable

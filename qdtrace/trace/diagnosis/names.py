@@ -3,54 +3,72 @@
 from __future__ import annotations
 
 import functools
+import opcode
+import re
 import sys
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from qdtrace.trace.diagnosis.bytecode import code_map
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_LOADS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_DEREF", "LOAD_CLASSDEREF"}
-_ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD"}
-_GLOBALS = {"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"}
+
+def _codes(*names: str) -> bytes:
+    numbers = [opcode.opmap.get(name, 256) for name in names]
+    return bytes(number for number in numbers if number < 256)  # those that do not run have larger ones
+
+
+_LOCALS = _codes("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_DEREF", "LOAD_CLASSDEREF")
+_GLOBALS = _codes("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL")
+_ATTRIBUTES = _codes("LOAD_ATTR", "LOAD_METHOD")
+_STORES = _codes("STORE_ATTR", "DELETE_ATTR")
+_IMPORTS = _codes("IMPORT_NAME", "IMPORT_FROM")
+_BETWEEN = _codes("CACHE", "EXTENDED_ARG", "COPY", "PUSH_NULL")
+"""Instructions that leave a dotted name what it is: `COPY` in `a.b += 1`."""
+_SHIFTED = _codes("LOAD_GLOBAL", "LOAD_ATTR" if sys.version_info >= (3, 12) else "")
+"""Instructions whose lowest bit says something else than the name."""
+
+_NAMING = re.compile(
+    b"(?:[%(roots)b]|[%(locals)b](?=[%(between)b]*[%(ends)b]))(?:[%(between)b]*[%(ends)b])*|[%(stores)b]"
+    % {
+        b"roots": re.escape(_GLOBALS + _IMPORTS),
+        b"locals": re.escape(_LOCALS),
+        b"between": re.escape(_BETWEEN),
+        b"ends": re.escape(_ATTRIBUTES + _STORES),
+        b"stores": re.escape(_STORES),
+    }
+)
+"""Instructions of a dotted name, which is read or set, one byte each."""
 
 Chain = tuple[str, ...]
 """A dotted name in parts: `np.random.normal` as ("np", "random", "normal")."""
 
 
-@functools.lru_cache(maxsize=2048)
+@functools.lru_cache(maxsize=8192)
 def named_by(code: CodeType) -> tuple[tuple[str, ...], tuple[Chain, ...], frozenset[str]]:
     """Returns globals, dotted names, and attributes that are set, of the code and of the functions inside of it."""
     variables: dict[str, None] = {}
     stored: set[str] = set()
     chains: dict[Chain, None] = {}
-    chain: Chain = ()
+    text = code.co_code
     imported = ""
-    for instruction in code_map(code).instructions:
-        name, value = instruction.opname, instruction.argval
-        if name in _ATTRIBUTES and chain:
-            chain = (*chain, value)
-            continue
-        if name == "COPY" and instruction.arg == 1:  # `a.b += 1`
-            continue
-        if name in ("STORE_ATTR", "DELETE_ATTR"):
-            stored.add(value)
-            if chain:
-                chains[(*chain, value)] = None
-        if len(chain) > 1:
+    for found in _NAMING.finditer(text[::2]):
+        chain: Chain = ()
+        for place in range(*found.span()):
+            op = text[2 * place]
+            if op in _BETWEEN:
+                continue
+            name = _name(code, text, place)
+            if op in _STORES:
+                stored.add(name)
+            elif op in _GLOBALS:
+                variables[name] = None
+            elif op in _IMPORTS:
+                imported, name = (name, "") if op == _IMPORTS[0] else (imported, name)
+                chain = (imported,)
+            chain = (*chain, name) if name else chain
+        if len(chain) > 1 or text[2 * found.start()] in _IMPORTS:
             chains[chain] = None
-        chain = (value,) if name in _LOADS else ()
-        if name in _GLOBALS:
-            variables[value] = None
-        elif name == "IMPORT_NAME":
-            imported = value
-            chains[imported,] = None
-        elif name == "IMPORT_FROM":
-            chains[(imported, value)] = None
-    if len(chain) > 1:
-        chains[chain] = None
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             inner_variables, inner_chains, inner_stored = named_by(constant)
@@ -58,6 +76,18 @@ def named_by(code: CodeType) -> tuple[tuple[str, ...], tuple[Chain, ...], frozen
             variables.update(dict.fromkeys(inner_variables))
             chains.update(dict.fromkeys(inner_chains))
     return tuple(variables), tuple(chains), frozenset(stored)
+
+
+def _name(code: CodeType, text: bytes, place: int) -> str:
+    """Returns the name that an instruction reads or sets."""
+    op, number, shift, prefix = text[2 * place], text[2 * place + 1], 8, place - 1
+    while prefix >= 0 and text[2 * prefix] == opcode.EXTENDED_ARG:
+        number |= text[2 * prefix + 1] << shift
+        prefix, shift = prefix - 1, shift + 8
+    if op in _LOCALS:
+        inner = (name for name in code.co_cellvars if name not in code.co_varnames)
+        return (*code.co_varnames, *inner, *code.co_freevars)[number]
+    return code.co_names[number >> (op in _SHIFTED)]
 
 
 def module_attributes(

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import TraceValueError, warn
 from qdtrace.trace.diagnosis.bytecode import code_map
-from qdtrace.trace.source import frame_loc, is_user_file, user_frame
+from qdtrace.trace.own_files import is_user_file
+from qdtrace.trace.source import frame_loc, user_frame
 
 if TYPE_CHECKING:
     from types import FrameType

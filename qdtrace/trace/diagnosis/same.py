@@ -42,6 +42,7 @@ class Comparison:
         one: Mapping[Var, Any] | None = None,
         two: Mapping[Var, Any] | None = None,
         left_out: frozenset[int] = frozenset(),
+        around: Comparison | None = None,
     ) -> None:
         self.pairs: dict[Var, Var] = {}
         self._one = one or {}
@@ -51,6 +52,8 @@ class Comparison:
         """Regions of the first trace (by uid) that the second one does not have."""
         self._free: tuple[set[Var], set[Var]] = set(), set()
         """Inputs that may be paired as they are met."""
+        self._around = around
+        """Comparison of the equations with a parameter that holds these jaxprs."""
 
     def equations(
         self, one: Sequence[JaxprEqn], two: Sequence[JaxprEqn], ignored: Container[int] = ()
@@ -79,7 +82,7 @@ class Comparison:
             mine, theirs = compat.open_jaxpr(x), compat.open_jaxpr(y)
             if mine is theirs:
                 continue  # JAX has kept the first trace
-            inner = Comparison(constants(x), constants(y), self._left_out)
+            inner = Comparison(constants(x), constants(y), self._left_out, self)
             inner._free = set(mine.invars), set(theirs.invars)
             found = inner.equations(without_second_trips(mine.eqns), without_second_trips(theirs.eqns))
             if found is not None:
@@ -104,7 +107,20 @@ class Comparison:
             self._free[1].discard(y)
             self.pairs[x] = y
             return True
-        return x in self._one and y in self._two and _same_value(self._one[x], self._two[y])
+        return x in self._one and y in self._two and self._same_constant(self._one[x], self._two[y])
+
+    def _same_constant(self, a: Any, b: Any) -> bool:
+        """Returns whether constants mean the same; a jaxpr in a parameter may have captured a traced value as one."""
+        if a is b or not (isinstance(a, compat.Tracer) and isinstance(b, compat.Tracer)):
+            return _same_value(a, b)
+        x, y = compat.variable_of(a), compat.variable_of(b)
+        around: Comparison | None = self
+        while around is not None:
+            if x in around.pairs or any(y is v for v in around.pairs.values()):
+                return around.pairs.get(x) is y
+            around = around._around
+        # neither is bound here: values of two traces that have ended, or of the one around both
+        return not compat.is_same_trace(a, b) and a.aval == b.aval
 
     def _same_operation(self, a: JaxprEqn, b: JaxprEqn) -> bool:
         return (
@@ -112,12 +128,15 @@ class Comparison:
             and len(a.invars) == len(b.invars)
             and len(a.outvars) == len(b.outvars)
             and a.params.keys() == b.params.keys()
-            and all(_same_param(v, b.params[k]) for k, v in a.params.items() if k not in _OWN_PARAMS)
+            and all(_same_param(v, b.params[k], self) for k, v in a.params.items() if k not in _OWN_PARAMS)
         )
 
 
-def same_jaxpr(one: Any, two: Any) -> bool:
-    """Returns whether two jaxprs, open or closed, compute the same; second trips inside of them do not count."""
+def same_jaxpr(one: Any, two: Any, around: Comparison | None = None) -> bool:
+    """Returns whether two jaxprs, open or closed, compute the same; second trips inside of them do not count.
+
+    `around` compares the equations that hold them.
+    """
     a, b = compat.open_jaxpr(one), compat.open_jaxpr(two)
     if a is b and compat.constants_of(one) is compat.constants_of(two):
         return True
@@ -125,7 +144,7 @@ def same_jaxpr(one: Any, two: Any) -> bool:
         return False
     if any(x.aval != y.aval for x, y in zip(a.invars, b.invars, strict=True)):
         return False
-    comparison = Comparison(constants(one), constants(two))
+    comparison = Comparison(constants(one), constants(two), around=around)
     comparison.pair(a.invars, b.invars)
     if len(a.constvars) == len(b.constvars) and not compat.constants_of(one):
         comparison.pair(a.constvars, b.constvars)
@@ -143,9 +162,7 @@ def without_second_trips(eqns: Sequence[JaxprEqn]) -> Sequence[JaxprEqn]:
     """Returns the equations without those of second trips."""
     if not any(e.primitive is markers.again_p for e in eqns):
         return eqns
-    return _without(
-        eqns, lambda e: e.primitive is markers.again_p, lambda _, e: e.primitive is markers.again_end_p
-    )
+    return _without(eqns, lambda e: e.primitive is markers.again_p, lambda _, e: e.primitive is markers.again_end_p)
 
 
 def _without(
@@ -184,15 +201,15 @@ def _without_regions(eqns: Sequence[JaxprEqn], uids: frozenset[int]) -> Sequence
     )
 
 
-def _same_param(a: Any, b: Any) -> bool:
+def _same_param(a: Any, b: Any, around: Comparison) -> bool:
     if a is b:
         return True
     if compat.is_jaxpr(a) and compat.is_jaxpr(b):
-        return same_jaxpr(a, b)
+        return same_jaxpr(a, b, around)
     if isinstance(a, (tuple, list)) and isinstance(b, (tuple, list)):
-        return len(a) == len(b) and all(map(_same_param, a, b))
+        return len(a) == len(b) and all(_same_param(v, w, around) for v, w in zip(a, b, strict=True))
     if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(_same_param(v, b[k]) for k, v in a.items())
+        return a.keys() == b.keys() and all(_same_param(v, b[k], around) for k, v in a.items())
     if isinstance(a, _VALUES) and isinstance(b, _VALUES):
         return _same_value(a, b)
     # What is left are functions and other objects made anew by each trace, which JAX keeps beside a jaxpr.

@@ -8,6 +8,7 @@ already.
 from __future__ import annotations
 
 import builtins
+import collections
 import weakref
 from operator import is_
 from types import FunctionType, ModuleType
@@ -24,6 +25,8 @@ from qdtrace.trace.diagnosis.holders import (
     EXACT,
     FUNCTION,
     JITTED,
+    MISSING,
+    NAMESPACE,
     OPAQUE,
     PLAIN,
     Content,
@@ -32,9 +35,9 @@ from qdtrace.trace.diagnosis.holders import (
     holder_of,
     is_jitted,
     is_own,
-    is_own_code,
 )
 from qdtrace.trace.diagnosis.names import module_attributes, named_by
+from qdtrace.trace.own_files import is_own_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,6 +45,8 @@ if TYPE_CHECKING:
 
 _LIMIT = 20_000
 """Most items that are looked at; the state of a program that holds more cannot be seen."""
+_MOST_CODES = 1_000
+"""Most functions whose names are looked up; the state of a program that can reach more cannot be seen."""
 
 
 _FUNCTIONS = {FunctionType, ModuleType, JITTED, type}
@@ -77,9 +82,13 @@ class State:
         self._known: dict[int, Any] = {}
         """Objects that were looked into, by identity; they are kept alive, so that the identity stays theirs."""
         self._entries: list[_Entry] = []
-        self._spaces: dict[int, Namespace] = {}
+        self._waiting: collections.deque[tuple[Any, str]] = collections.deque()
+        """Values that are still to be looked into, with how the user writes them."""
+        self._spaces: dict[int, _Entry] = {}
+        """Entries of namespaces, by the identity of the module's variables."""
         self._helpers: list[Any] = []
-        self._codes: set[tuple[int, CodeType]] = set()
+        self._codes: dict[tuple[int, CodeType], int] = {}
+        """Code whose names were looked up, with the time when."""
         self._log: list[tuple[int, _Entry, StateChange]] = []
         self._time = 0
         self._open = 0
@@ -88,18 +97,19 @@ class State:
 
     def begin(self, frames: Iterable[tuple[FrameType, dict[str, Any]]], roots: dict[str, Any]) -> int:
         """Begins to watch a body that runs in these frames, with their variables, or on `roots`; returns its mark."""
-        if not self._open and len(self._entries) > 64 + 2 * self._after_rebuild:
+        if not self._open and not self._is_full() and len(self._entries) > 64 + 2 * self._after_rebuild:
             self._forget()
         self._compare()
         known = self._known
         for name, value in roots.items():
             self._add(value, name)
         for frame, local in frames:
-            skipped = PLAIN if is_own_code(frame.f_code.co_filename) else PLAIN | _COLLECTIONS
+            skipped = PLAIN if is_own_file(frame.f_code.co_filename) else PLAIN | _COLLECTIONS
             for name, value in local.items():
                 if type(value) not in skipped and id(value) not in known:
                     self._add(value, name)
             self._add_code(frame.f_code, local, frame.f_globals)
+        self._search()
         if not self._open and not self._after_rebuild:
             self._after_rebuild = len(self._entries)
         self._open += 1
@@ -118,8 +128,10 @@ class State:
                 if entry.born >= mark:
                     self._known.pop(id(entry.value), None)
             self._entries = [e for e in self._entries if e.born < mark]
+            self._spaces = {k: e for k, e in self._spaces.items() if e.born < mark}
+            self._codes = {k: time for k, time in self._codes.items() if time < mark}
         self._time += 1
-        if self._items > _LIMIT:
+        if self._is_full():
             blind = blind or ""
         if not self._open:
             self._log.clear()
@@ -134,13 +146,13 @@ class State:
         weak = holder if holder is OPAQUE else Holder(lambda ref: read(ref()), label=holder.label)
         entry = _Entry(weakref.ref(value), weak, "", self._time)
         self._entries.append(entry)
-        work = [] if holder is OPAQUE else self._parts(entry)
+        work = collections.deque([] if holder is OPAQUE else self._parts(entry))
         if holder is FUNCTION:
             self._add_function(value, work)
         elif is_own(type(value)):
             work.append((type(value), type(value).__name__))
-        for part, path in work:
-            self._add(part, path)
+        self._waiting.extend(work)
+        self._search()
 
     def has_changed(self) -> bool:
         """Returns whether an object differs from what it was when it was found."""
@@ -149,7 +161,7 @@ class State:
 
     def is_seen(self) -> bool:
         """Returns whether every watched object is compared bit by bit, and none holds a tracer of JAX."""
-        return self._items <= _LIMIT and not any(
+        return not self._is_full() and not any(
             entry.holder is OPAQUE
             or (isinstance(entry.value, np.ndarray) and entry.value.nbytes > EXACT)
             or any(isinstance(v, Tracer) for v in entry.content[1])
@@ -206,12 +218,24 @@ class State:
             held.clear()
         self._items = self._after_rebuild = 0
 
+    def _is_full(self) -> bool:
+        """Returns whether there is more than can be looked into."""
+        return self._items > _LIMIT or len(self._codes) > _MOST_CODES
+
     def _add(self, value: Any, path: str) -> None:
-        """Watches a value and what it holds."""
-        work = [(value, path)]
+        """Watches a value and what it holds, from the next search on."""
+        if type(value) not in PLAIN and id(value) not in self._known:
+            self._waiting.append((value, path))
+
+    def _search(self) -> None:
+        """Watches all that waits, and what it holds; what is near comes first, as the search may become full."""
+        work = self._waiting
         while work:
-            value, path = work.pop()
-            if type(value) in PLAIN or id(value) in self._known or self._items > _LIMIT:
+            value, path = work.popleft()
+            if self._is_full():
+                work.clear()
+                return
+            if type(value) in PLAIN or id(value) in self._known:
                 continue
             holder = holder_of(value)
             if holder is None:
@@ -244,7 +268,7 @@ class State:
         pairs = zip(_keys(entry.content), values, strict=True)
         return [(v, entry.name(k)) for k, v in pairs if type(v) not in PLAIN]
 
-    def _add_function(self, function: FunctionType, work: list[tuple[Any, str]]) -> None:
+    def _add_function(self, function: FunctionType, work: collections.deque[tuple[Any, str]]) -> None:
         code = function.__code__
         local: dict[str, Any] = {}
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
@@ -263,13 +287,12 @@ class State:
         key = (id(space), code)
         if key in self._codes:
             return
-        self._codes.add(key)
+        self._codes[key] = self._time
         variables, chains, stored = named_by(code)
         self._name(space, variables, "")
-        for name in variables:
-            seeing = None if name in space else vars(builtins).get(name)
-            if any(seeing is function for function in SEEING):
-                self._add(seeing, f"{name}()")
+        for name in SEEING.keys() & variables:
+            if name not in space and vars(builtins).get(name) is SEEING[name]:
+                self._add(SEEING[name], f"{name}()")
         for module, attribute, path in module_attributes(chains, local, space):
             if self._every_attribute or is_own(module) or attribute in stored:
                 self._name(vars(module), (attribute,), path.rpartition(".")[0])
@@ -281,18 +304,19 @@ class State:
                     self._add(value, path)
 
     def _name(self, space: dict[str, Any], names: Iterable[str], path: str) -> None:
-        held = self._spaces.get(id(space))
-        if held is None:
-            held = self._spaces[id(space)] = Namespace(space)
-            self._add(held, path)
-        entry = next(e for e in self._entries if e.value is held)
-        new = [name for name in names if name not in held.names]
-        held.names.update(dict.fromkeys(new))
-        if new:
-            entry.content = entry.holder.read(held)
-            for name in new:
-                if name in space:
-                    self._add(space[name], entry.name(name))
+        entry = self._spaces.get(id(space))
+        if entry is None:
+            entry = self._spaces[id(space)] = _Entry(Namespace(space), NAMESPACE, path, self._time)
+            self._entries.append(entry)
+        held, (keys, values) = entry.value.names, entry.content
+        for name in names:
+            value = space.get(name, MISSING)
+            if name not in held:
+                held[name] = None
+                keys.append(name)
+                values.append(value)
+            if value is not MISSING and type(value) not in PLAIN and id(value) not in self._known:
+                self._waiting.append((value, entry.name(name)))
 
     # -- comparing ---------------------------------------------------------------------------------------------------
 
@@ -310,8 +334,8 @@ class State:
                 kind = "drawn" if holder.draws else kind_of(value)
                 self._log.append((self._time, entry, StateChange(entry.name(key), kind)))
             entry.content = now
-            for value, path in self._parts(entry):
-                self._add(value, path)
+            self._waiting.extend(self._parts(entry))
+        self._search()
 
 
 _LEFT = object()

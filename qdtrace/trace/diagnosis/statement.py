@@ -13,7 +13,7 @@ import types
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from qdtrace.trace.source import is_user_file
+from qdtrace.trace.own_files import is_user_file
 
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
