@@ -18,7 +18,7 @@ from qdtrace.errors import QdError, TraceValueError
 from qdtrace.trace.allocation import empty
 from qdtrace.trace.arguments import as_values
 from qdtrace.trace.context import get_current
-from qdtrace.trace.dtypes import is_key
+from qdtrace.trace.dtypes import is_key, mode_for
 from qdtrace.trace.loops import ndrange
 from qdtrace.trace.loops import range as qd_range
 from qdtrace.trace.source import user_loc
@@ -170,7 +170,8 @@ def _map(mapping: Mapping, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     context = get_current()
     assert context is not None
     plan = plan_of(mapping, args, kwargs, context)
-    outs = [None if slot is None else empty(slot.shape, slot.dtype) for slot in plan.slots]
+    with mode_for(slot.dtype for slot in plan.slots if slot is not None):
+        outs = [None if slot is None else empty(slot.shape, slot.dtype) for slot in plan.slots]
     values = _unmapped(mapping, plan, args, kwargs)
     if 0 not in plan.sizes and any(out is not None for out in outs):
         parts = _parts(args, kwargs)

@@ -27,6 +27,7 @@ from qdtrace.failures import tell_later
 from qdtrace.ir.program import ref_type
 from qdtrace.ir.tells import tells_in
 from qdtrace.trace import compat
+from qdtrace.trace.dtypes import mode_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,7 +79,8 @@ def run_checked(staged: StagedProgram, operands: Sequence[Any], *, shared: bool 
         outs = io_callback(on_host, shapes, *words)  # XLA must not drop it
     else:
         outs = jax.pure_callback(on_host, shapes, *words, vmap_method="sequential")
-    return [bitcast_convert_type(x, t.dtype.numpy) if _is_wide(t) else x for x, t in zip(outs, types, strict=True)]
+    with mode_for(t.dtype.numpy for t in types):
+        return [bitcast_convert_type(x, t.dtype.numpy) if _is_wide(t) else x for x, t in zip(outs, types, strict=True)]
 
 
 def _need_host(program: Program) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -36,6 +36,7 @@ from qdtrace.errors import GradientError
 from qdtrace.ir.platforms import PLATFORMS
 from qdtrace.ir.program import ref_type
 from qdtrace.trace import compat
+from qdtrace.trace.dtypes import as_jax, is_x64, kept_by_mode, mode_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -77,6 +78,8 @@ class Derivative:
     levels: tuple[tuple[int, tuple[Mask, ...]], ...] = ()
     """Batches, the innermost first: the size, and for each group of operands the mask of those that have its axis. The
     axis of the outermost batch is the first. Every result has all axes."""
+    x64: bool = field(default_factory=is_x64)
+    """True if it was asked for in the x64 mode, in which JAX's rules run then."""
 
     @property
     def program(self) -> Program:
@@ -115,7 +118,8 @@ class Derivative:
 
     def derived_for(self, machine: Machine) -> StagedProgram:
         """Returns the program that computes the derivative on a machine."""
-        return _derived(self, machine)
+        with jax.enable_x64(self.x64):
+            return _derived(self, machine)
 
     @in_one_chunk
     def derive(self, machine: Machine) -> StagedProgram:
@@ -123,8 +127,8 @@ class Derivative:
         base, own = self.base, len(self.program.params)
         at = self.place
         masks = tuple(mask[:own] for mask in self.directions)
-        if self.ruled is not None or self.wrt is not None:
-            masks = (*masks[:at], self.ruled or self.wrt, *masks[at:])
+        if (first := self.ruled or self.wrt) is not None:
+            masks = (*masks[:at], first, *masks[at:])
         asked = (True,) * sum(self.out)
         if self.handed is None:
             # where an adjoint changes along a direction, its change is that of the tangents along all others
@@ -178,7 +182,7 @@ def _has_backward(base: StagedProgram) -> bool:
     return base.source is not None and base.source.has_backward
 
 
-@functools.lru_cache(maxsize=1024)
+@kept_by_mode
 def _reached(base: StagedProgram, mask: Mask) -> Mask:
     """Returns the mask of results that change with the parameters of a mask."""
     if base.source is not None:
@@ -311,10 +315,15 @@ def _transpose(cotangents: Sequence[Any], *operands: Any, spec: Derivative) -> l
         found = derivative(made, [*groups[:at], given, *groups[at + 1 :]])
     shared = [masks[at] for _, masks in reversed(spec.levels)]
     placed = [
-        f.sum(tuple(axis for axis, mask in enumerate(shared) if not mask[k])) if u else None
+        _summed(f, tuple(axis for axis, mask in enumerate(shared) if not mask[k])) if u else None
         for k, (f, u) in enumerate(zip(found, unknown, strict=True))
     ]
     return [p for k, group in enumerate(groups) for p in (placed if k == at else [None] * len(group))]
+
+
+def _summed(value: Any, axes: tuple[int, ...]) -> Any:
+    with mode_for([value.dtype]):
+        return value.sum(axes) if axes else value
 
 
 def _need_symmetry(spec: Derivative) -> None:
@@ -344,7 +353,7 @@ def _run_now(*operands: Any, spec: Derivative) -> Any:
 def _run_on(name: str) -> Any:
     def run(*operands: Any, spec: Derivative) -> list[Any]:
         made = spec.derived_for(backend(name).machine)
-        return call(made, [*operands, *made.constants])
+        return call(made, [*operands, *map(as_jax, made.constants)])
 
     return mlir.lower_fun(run, multiple_results=True)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from qdtrace.compose.pass_cache import TANGENTS, GraphKey, kept
 from qdtrace.compose.staged_program import StagedProgram, chosen
 from qdtrace.errors import GradientError
+from qdtrace.trace.dtypes import kept_by_mode
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -92,7 +93,7 @@ class Linearised:
         return self.staged.constants if self._facts[1] else ()
 
 
-@functools.lru_cache(maxsize=1024)
+@kept_by_mode
 def linearised(
     base: StagedProgram,
     masks: tuple[Mask, ...],

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import ShapedArray
 
 from qdtrace.compose.direct import leading
 from qdtrace.compose.loop_derivative import (
@@ -48,7 +49,7 @@ class Batch:
         while before != self.axes:
             before = self.axes
             types = [
-                jax.ShapeDtypeStruct((size, *shape) if m else shape, v.dtype)
+                ShapedArray((size, *shape) if m else shape, v.dtype)  # not narrowed outside of the x64 mode
                 for v, shape, m in zip(values, shapes, before, strict=True)
             ]
             self.varies = self._differing(loop.test, types)[0]

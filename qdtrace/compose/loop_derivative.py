@@ -19,6 +19,7 @@ from qdtrace.compose.direct import zero_tangent
 from qdtrace.errors import GradientError
 from qdtrace.trace import compat
 from qdtrace.trace.compat import Primitive, eval_jaxpr
+from qdtrace.trace.dtypes import mode_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -182,7 +183,8 @@ def _merged(values: Values, floats: Values) -> list[Any]:
 
 
 def _stack(state: Values, slots: int) -> tuple[Any, ...]:
-    return tuple(jnp.zeros((slots, *jnp.shape(v)), jnp.result_type(v)) for v in state)
+    with mode_for(v.dtype for v in state):
+        return tuple(jnp.zeros((slots, *v.shape), v.dtype) for v in state)
 
 
 def _at(stack: Any, slot: Any) -> tuple[Any, ...]:

@@ -20,6 +20,7 @@ from qdtrace.errors import GradientError
 from qdtrace.ir.platforms import asks_platform
 from qdtrace.passes.dead_code import DeadCode
 from qdtrace.trace import compat
+from qdtrace.trace.dtypes import kept_by_mode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +41,7 @@ class Keeping:
     """Index of each residual among the results: one of the program's own, or one after them."""
 
 
-@functools.lru_cache(maxsize=1024)
+@kept_by_mode
 def residuals_of(base: StagedProgram, wrt: Mask, out: Mask) -> Moments:
     """Returns the residuals that save a derivative from recomputing tasks."""
     if len(base.with_rules.tasks) < 2 or base.options.debug:  # the interpreter runs the program as it was traced
@@ -63,7 +64,7 @@ def residuals_of(base: StagedProgram, wrt: Mask, out: Mask) -> Moments:
         return ()  # reverse mode raises it when it is asked for
 
 
-@functools.lru_cache(maxsize=1024)
+@kept_by_mode
 def keeping(base: StagedProgram, wrt: Mask, out: Mask, residuals: Moments) -> Keeping:
     """Returns the program that returns its results with residuals."""
     own = len(base.program.results)

@@ -12,7 +12,6 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
@@ -25,6 +24,7 @@ from qdtrace.ir.memory import written
 from qdtrace.ir.program import Atom, Literal, Program, Task, Var, is_global, literal, ref_type
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import walk_eqns, walk_task
+from qdtrace.trace.dtypes import as_jax
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -154,7 +154,7 @@ class Segment:
         if isinstance(array, Tracer):
             self.hoists_tracer = True
         with jax.ensure_compile_time_eval():  # under a jax.jit it would be a tracer
-            return self.param(jnp.asarray(array))
+            return self.param(as_jax(array))
 
     def _new_param(self, value: Any, hint: str) -> Var:
         var = ref_var(DType.of(value.dtype), value.shape, hint)

@@ -22,6 +22,7 @@ from qdtrace.errors import GradientError
 from qdtrace.ir.program import Var, literal
 from qdtrace.ir.tells import without_tells
 from qdtrace.trace import compat
+from qdtrace.trace.dtypes import is_x64
 from qdtrace.trace.regions import Region
 from qdtrace.trace.tangents import along
 from qdtrace.trace.tree import equations_in
@@ -81,15 +82,16 @@ class Source:
     unknown: GradientError | None = None
     """The error if the meaning of the variables is not known."""
     _along: dict[tuple[bool, ...], Source] = field(default_factory=dict["tuple[bool, ...]", "Source"], init=False)
+    """Sources of tangents, by whether JAX's rules ran in the x64 mode and by the mask."""
 
     def along(self, mask: Mask) -> Source:
         """Returns the source of the results' tangents along a direction of the parameters in the mask.
 
         The parts of the direction are new last parameters. Raises GradientError if JAX has no tangents.
         """
-        key = tuple(mask)
+        key = (is_x64(), *mask)
         if key not in self._along:
-            self._along[key] = self._made_along(key)
+            self._along[key] = self._made_along(tuple(mask))
         return self._along[key]
 
     @functools.cached_property

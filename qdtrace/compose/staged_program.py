@@ -104,11 +104,15 @@ class StagedProgram:
         """The key of what is kept on disk of the program."""
         return graph_key(self._recording)
 
-    @functools.cached_property
+    @property
     def source_key(self) -> GraphKey:
-        """The key of its tangents, before JAX makes them."""
+        """The key of its tangents, before JAX makes them in the present settings."""
+        return with_settings(self._equations_key)
+
+    @functools.cached_property
+    def _equations_key(self) -> GraphKey:
         assert self.source is not None
-        return with_settings(self.source.equations_key(self.key))
+        return self.source.equations_key(self.key)
 
     @property
     def has_known_source(self) -> bool:

@@ -40,6 +40,7 @@ from qdtrace.ir.faults import may_fail
 from qdtrace.ir.program import Atom, Block, Var, literal, ref_type
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import walk_program
+from qdtrace.trace.dtypes import as_jax, mode_for
 from qdtrace.trace.importer.bodies import Bodies
 from qdtrace.trace.importer.core import LARGE_CONSTANT, Importer
 from qdtrace.trace.importer.values import ArrayRef, MemoryArray, RefValue
@@ -179,7 +180,9 @@ class Stager:
         if ref is not None and (ref in self.segment.written or state.value is None):
             self.flush()
         if state.value is None:
-            state.value = jnp.full(state.shape, 0 if state.fill is None else state.fill, state.dtype.numpy)
+            dtype = state.dtype.numpy
+            with mode_for([dtype]):
+                state.value = jnp.full(state.shape, 0 if state.fill is None else state.fill, dtype)
         return state.value
 
     def buffer_of(self, eqn: Any) -> BufferState:
@@ -308,7 +311,7 @@ class Stager:
             value = physical(entry.value)
             small = np.ndim(value) == 0 or (np.size(value) <= 4 and not is_concrete(value))
             if not small and not (is_concrete(value) and np.size(value) <= LARGE_CONSTANT):
-                return ArrayRef(self.segment.param_of(atom, jnp.asarray(value)))
+                return ArrayRef(self.segment.param_of(atom, as_jax(value)))
         return self.scalars(builder, entry, atom)
 
     def scalar(self, builder: Builder, atom: Any) -> Atom:

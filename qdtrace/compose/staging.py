@@ -36,6 +36,7 @@ from qdtrace.ir.builder import Builder, scalar_var
 from qdtrace.ir.program import Atom, Task
 from qdtrace.ir.types import DType
 from qdtrace.trace import compat
+from qdtrace.trace.dtypes import mode_for
 from qdtrace.trace.importer.tells import tells
 from qdtrace.trace.loops import too_many
 from qdtrace.trace.markers import alloc_p, buffer_p, lget_p, load_p, local_p, lset_p, reach_p, read_p
@@ -189,7 +190,8 @@ def _pure(stager: Stager, eqn: Any) -> None:
 def _if_true(stager: Stager, run: Callable[[], list[Any]], avals: Sequence[Any]) -> list[Any]:
     """Returns the result of `run` if the enclosing top-level `qd.when`s hold, else zeros: it may fail otherwise."""
     shapes = [physical_type(a) for a in avals]
-    zeros = [logical(jnp.zeros(shape, dtype.numpy), a) for (shape, dtype), a in zip(shapes, avals, strict=True)]
+    with mode_for(dtype.numpy for _, dtype in shapes):
+        zeros = [logical(jnp.zeros(shape, dtype.numpy), a) for (shape, dtype), a in zip(shapes, avals, strict=True)]
     return jax.lax.cond(stager.holds(), run, lambda: zeros)
 
 
@@ -221,7 +223,8 @@ def _alloc(stager: Stager, eqn: Any) -> None:
 def _buffer(stager: Stager, eqn: Any) -> None:
     """Stages a buffer with the content of an array, or a cell between loops."""
     aval = eqn.outvars[0].aval
-    value = jnp.asarray(stager.value(eqn.invars[0]), aval.dtype)
+    with mode_for([aval.dtype]):
+        value = jnp.asarray(stager.value(eqn.invars[0]), aval.dtype)
     state = _new_state(stager, aval, value=physical(value))
     if not is_literal(eqn.invars[0]) and eqn.invars[0] in stager.hints:
         state.hint = re.sub(r"\W+", "_", stager.hints[eqn.invars[0]]).strip("_") or state.hint
@@ -232,7 +235,8 @@ def _new_state(stager: Stager, aval: Any, value: Any = None, fill: Any = None) -
     """Returns the state of a new buffer; complex numbers are pairs on a trailing axis."""
     shape, dtype = physical_type(aval, stager.current)
     if fill is not None and shape != tuple(aval.shape):
-        value, fill = physical(jnp.full(aval.shape, fill, aval.dtype)), None
+        with mode_for([aval.dtype]):
+            value, fill = physical(jnp.full(aval.shape, fill, aval.dtype)), None
     return BufferState(shape, dtype, value, fill, stager.current.params.get("called") or "b")
 
 

@@ -48,7 +48,7 @@ def zeros(shape: Shape, dtype: DTypeLike | None = None) -> jax.Array:
         TraceTypeError: a length is traced, or the dtype is no number or bool.
         TraceValueError: a length is negative, or the call stands in a loop or condition.
     """
-    return _allocate("zeros", shape, default_dtype() if dtype is None else dtype, 0)
+    return _allocate("zeros", shape, dtype, 0)
 
 
 def ones(shape: Shape, dtype: DTypeLike | None = None) -> jax.Array:
@@ -68,7 +68,7 @@ def ones(shape: Shape, dtype: DTypeLike | None = None) -> jax.Array:
         TraceTypeError: a length is traced, or the dtype is no number or bool.
         TraceValueError: a length is negative, or the call stands in a loop or condition.
     """
-    return _allocate("ones", shape, default_dtype() if dtype is None else dtype, 1)
+    return _allocate("ones", shape, dtype, 1)
 
 
 def full(shape: Shape, fill_value: Any, dtype: DTypeLike | None = None) -> jax.Array:
@@ -91,7 +91,7 @@ def full(shape: Shape, fill_value: Any, dtype: DTypeLike | None = None) -> jax.A
         TraceValueError: a length is negative, or the call stands in a loop or condition.
     """
     fill_value = as_array(fill_value, "qd.full")
-    return _allocate("full", shape, default_dtype(fill_value, "qd.full") if dtype is None else dtype, fill_value)
+    return _allocate("full", shape, dtype, fill_value, like=fill_value)
 
 
 def empty(shape: Shape, dtype: DTypeLike | None = None) -> jax.Array:
@@ -114,7 +114,7 @@ def empty(shape: Shape, dtype: DTypeLike | None = None) -> jax.Array:
         TraceTypeError: a length is traced, or the dtype is no number or bool.
         TraceValueError: a length is negative, or the call stands in a loop or condition.
     """
-    return _allocate("empty", shape, default_dtype() if dtype is None else dtype, None)
+    return _allocate("empty", shape, dtype, None)
 
 
 def zeros_like(x: Any, dtype: DTypeLike | None = None) -> jax.Array:
@@ -134,7 +134,7 @@ def zeros_like(x: Any, dtype: DTypeLike | None = None) -> jax.Array:
         TraceTypeError: `x` is no array, or the dtype is no number or bool.
         TraceValueError: the call stands in a loop or condition.
     """
-    return _allocate("zeros_like", jnp.shape(x), _dtype_of(x) if dtype is None else dtype, 0)
+    return _allocate("zeros_like", jnp.shape(x), dtype, 0, like=_with_dtype(x))
 
 
 def empty_like(x: Any, dtype: DTypeLike | None = None) -> jax.Array:
@@ -157,7 +157,7 @@ def empty_like(x: Any, dtype: DTypeLike | None = None) -> jax.Array:
         TraceTypeError: `x` is no array, or the dtype is no number or bool.
         TraceValueError: the call stands in a loop or condition.
     """
-    return _allocate("empty_like", jnp.shape(x), _dtype_of(x) if dtype is None else dtype, None)
+    return _allocate("empty_like", jnp.shape(x), dtype, None, like=_with_dtype(x))
 
 
 def _shown_shape(shape: Any) -> str:
@@ -165,11 +165,11 @@ def _shown_shape(shape: Any) -> str:
     return "a traced value" if traced else str(shape)
 
 
-def _dtype_of(x: Any) -> Any:
-    return default_dtype(x if hasattr(x, "dtype") else as_array(x, "a `_like` function"), "a buffer")
+def _with_dtype(x: Any) -> Any:
+    return x if hasattr(x, "dtype") else as_array(x, "a `_like` function")
 
 
-def _allocate(name: str, shape: Any, dtype: Any, fill: Any) -> Buffer:
+def _allocate(name: str, shape: Any, dtype: Any, fill: Any, like: Any = 0.0) -> Buffer:
     check_outside_loops(name)
     try:
         dims = tuple(operator.index(n) for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
@@ -183,7 +183,8 @@ def _allocate(name: str, shape: Any, dtype: Any, fill: Any) -> Buffer:
         ) from None
     if any(n < 0 for n in dims):
         raise TraceValueError(f"qd.{name} needs a shape without negative lengths, got {dims}", loc=user_loc())
-    element = element_type(dtype, f"qd.{name}")
+    what = "a buffer" if name.endswith("_like") else f"qd.{name}"
+    element = default_dtype(like, what) if dtype is None else element_type(dtype, f"qd.{name}")
     operands = () if fill is None else (cast_value(fill, element, (), f"the fill value of qd.{name}"),)
     called = name_of_result()
     return Buffer(emit(markers.alloc_p, *operands, shape=dims, dtype=element, uid=new_uid(), called=called))

@@ -59,7 +59,7 @@ def checked_leaf(leaf: Any, name: str) -> Any:
     goes on with 64 bits and what it makes beside it has 32.
     """
     if isinstance(leaf, (bool, int, float, complex, np.generic, np.ndarray, jax.Array, jax.ShapeDtypeStruct)):
-        if isinstance(leaf, jax.Array) and is_too_wide(leaf):
+        if isinstance(leaf, jax.Array) and is_too_wide(leaf.dtype):
             raise TraceTypeError(
                 f"the argument `{name}` needs to be of at most 32 bits outside of the x64 mode, got {leaf.dtype}",
                 help="call it where jax_enable_x64 is on, as the array was made, or convert it with .astype",

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from qdtrace.trace import markers
 from qdtrace.trace.arithmetic import as_scalar
 from qdtrace.trace.context import current, emit, new_uid
 from qdtrace.trace.diagnosis.results import name_of_result
-from qdtrace.trace.dtypes import default_dtype, element_type
+from qdtrace.trace.dtypes import as_jax, default_dtype, element_type
 from qdtrace.trace.handles import MemoryHandle
 from qdtrace.trace.indexing import ParsedIndex, as_array, as_value, cast_value, parse_index, whole
 from qdtrace.trace.operators import INPLACE
@@ -131,7 +130,7 @@ def local(init: Any, dtype: DTypeLike | None = None) -> Cell:
     init = as_array(init, "qd.local")
     element = default_dtype(init, "qd.local") if dtype is None else element_type(dtype, "qd.local")
     value = cast_value(init, element, np.shape(init), "the initial value of qd.local")
-    return Cell(emit(markers.local_p, jnp.asarray(value), uid=new_uid(), dtype=element, called=name_of_result()))
+    return Cell(emit(markers.local_p, as_jax(value), uid=new_uid(), dtype=element, called=name_of_result()))
 
 
 jax.tree_util.register_pytree_node(Cell, lambda c: ((c.handle,), None), lambda _, children: Cell(children[0]))

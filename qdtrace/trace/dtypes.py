@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +14,10 @@ from qdtrace.errors import TraceTypeError
 from qdtrace.trace.source import user_loc
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from contextlib import AbstractContextManager
+
+F = TypeVar("F", bound="Callable[..., Any]")
 
 
 def is_key(value: Any) -> bool:
@@ -24,12 +27,16 @@ def is_key(value: Any) -> bool:
 
 
 def default_dtype(value: Any = 0.0, what: str = "memory") -> np.dtype:
-    """Returns the dtype of new memory for a value; for a Python number JAX's default, in x64 mode f64, i64 or c128."""
+    """Returns the dtype of new memory for a value; for a Python number JAX's default, in x64 mode f64, i64 or c128.
+
+    Values of JAX keep 64 bits outside of the mode, NumPy's do not.
+    """
     for kind in (bool, int, float, complex):
         if isinstance(value, kind):
             return np.dtype(jax.dtypes.canonicalize_dtype(kind))
     _check_not_keys(value.dtype, what)
-    return np.dtype(jax.dtypes.canonicalize_dtype(value.dtype)).newbyteorder("=")
+    is_numpy = isinstance(value, np.ndarray | np.generic)
+    return np.dtype(jax.dtypes.canonicalize_dtype(value.dtype) if is_numpy else value.dtype).newbyteorder("=")
 
 
 def element_type(dtype: Any, what: str) -> np.dtype:
@@ -53,16 +60,42 @@ def _check_not_keys(dtype: Any, what: str) -> None:
         )
 
 
-
 WIDE = ("float64", "int64", "uint64", "complex128")
 """Element types of the x64 mode."""
 
 
-def is_too_wide(x: Any) -> bool:
-    """Returns whether a value has a dtype that JAX makes only in the x64 mode, while that is off."""
-    return str(x.dtype) in WIDE and not jax.config.jax_enable_x64  # type: ignore[attr-defined]
+def is_x64() -> bool:
+    """Returns whether the x64 mode is on."""
+    return bool(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
 
 
-def mode_for(avals: Iterable[Any]) -> AbstractContextManager[Any]:
-    """Returns the x64 mode if values of these types need it: arrays of 64 bits outlive a block of `jax.enable_x64`."""
-    return jax.enable_x64(True) if any(map(is_too_wide, avals)) else nullcontext()
+def is_too_wide(dtype: Any) -> bool:
+    """Returns whether JAX makes values of a dtype only in the x64 mode, while that is off."""
+    return str(dtype) in WIDE and not is_x64()
+
+
+def mode_for(dtypes: Iterable[Any]) -> AbstractContextManager[Any]:
+    """Returns the x64 mode if values of these dtypes need it: arrays of 64 bits outlive a block of `jax.enable_x64`."""
+    return jax.enable_x64(True) if any(map(is_too_wide, dtypes)) else nullcontext()
+
+
+def kept_by_mode(function: F) -> F:
+    """Keeps results of a function that rules of JAX or of users take part in, which look at the x64 mode."""
+
+    @functools.lru_cache(maxsize=1024)
+    def kept(_: bool, *args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    @functools.wraps(function)
+    def found(*args: Any, **kwargs: Any) -> Any:
+        return kept(is_x64(), *args, **kwargs)
+
+    made: Any = found
+    made.cache_clear = kept.cache_clear
+    return made
+
+
+def as_jax(value: Any) -> jax.Array:
+    """Returns a value as an array of JAX with the dtype that it has, also where that is of 64 bits outside of x64."""
+    with mode_for([value.dtype] if hasattr(value, "dtype") else ()):
+        return jnp.asarray(value)

@@ -15,7 +15,7 @@ from jax import lax
 
 from qdtrace.errors import TraceIndexError, TraceTypeError, TraceValueError
 from qdtrace.trace.compat import Tracer
-from qdtrace.trace.dtypes import default_dtype
+from qdtrace.trace.dtypes import as_jax, default_dtype, is_too_wide, mode_for
 from qdtrace.trace.markers import Slices, sliced_shape
 from qdtrace.trace.source import user_loc
 
@@ -240,11 +240,13 @@ def cast_value(value: Any, dtype: np.dtype, shape: tuple[int, ...], what: str) -
     if isinstance(value, (bool, int, float, complex)):
         try:
             with np.errstate(all="ignore"):
-                value = np.asarray(value, dtype)
+                value = np.asarray(value, dtype)[()]
         except OverflowError:
             raise TraceTypeError(f"{what}: {value} does not fit into {dtype}", loc=user_loc()) from None
-        return value[()] if shape == () else jnp.broadcast_to(value, shape)
-    if value.dtype != dtype:
-        numpy = isinstance(value, (np.ndarray, np.generic))
-        value = value.astype(dtype) if numpy else lax.convert_element_type(value, dtype)
+    is_numpy = isinstance(value, (np.ndarray, np.generic))
+    with mode_for([dtype]):
+        if value.dtype != dtype:
+            value = value.astype(dtype) if is_numpy else lax.convert_element_type(value, dtype)
+    if is_numpy and is_too_wide(dtype):
+        value = as_jax(value)
     return value if np.shape(value) == shape else jnp.broadcast_to(value, shape)

@@ -221,7 +221,7 @@ def formula(name: str) -> Callable[..., Any]:
 
 def traced_rule(fn: Callable[..., Any], avals: Sequence[Any], params: dict[str, Any]) -> Any:
     """Returns the closed jaxpr of a decomposition for these operands."""
-    with mode_for(avals):
+    with mode_for(a.dtype for a in avals):
         return _traced_rule(fn, avals, params)
 
 

@@ -60,7 +60,7 @@ def _site(imp: Importer, eqn: Any) -> Site:
     dtypes = tuple(imp.dtype_of(a) for a in avals)
 
     def call(arrays: Sequence[np.ndarray]) -> None:
-        with mode_for(avals):
+        with mode_for(a.dtype for a in avals):
             compat.run_now(eqn, [_whole(x, a) for x, a in zip(arrays, avals, strict=True)])
 
     is_print = eqn.primitive.name == PRINT

@@ -116,7 +116,7 @@ def _imported(
     Raises GradientError where the rule of the function `name` uses a value of a trace around it.
     """
     try:
-        with mode_for(avals):
+        with mode_for(a.dtype for a in avals):
             closed = jax.make_jaxpr(rule)(*[jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals])
     except jax.errors.UnexpectedTracerError:
         raise GradientError(
