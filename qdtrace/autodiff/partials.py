@@ -39,7 +39,7 @@ def partials(
     if prim.locally_constant or not out.dtype.is_float or not any(changing):
         return (None,) * len(operands)
     tangents = [changes and a in sure for a, changes in zip(eqn.invars, changing, strict=True)]
-    if not _is_linear(prim, tangents):
+    if not is_linear(prim, tangents):
         raise not_linear(eqn, f"`{prim.name}` of one")
     if prim.slope_reads is None:
         return (None,) * len(operands)
@@ -59,7 +59,7 @@ def not_linear(eqn: Eqn, what: str) -> GradientError:
     )
 
 
-def _is_linear(prim: Primitive, changing: Sequence[bool]) -> bool:
+def is_linear(prim: Primitive, changing: Sequence[bool]) -> bool:
     """Returns whether each operand that changes has a partial derivative that reads no operand that changes."""
     if prim.slope_reads is None:
         return not any(changing)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from qdtrace.autodiff import transpose
 from qdtrace.autodiff.activity import active_variables
 from qdtrace.autodiff.extremes import has_extremes, with_extremes
+from qdtrace.autodiff.linearity import not_linear_in, reads_none, refuse_nonlinear
 from qdtrace.autodiff.loops.known import with_known_trips
 from qdtrace.autodiff.residual_choice import moments_read
 from qdtrace.autodiff.residuals import references
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     Mask = tuple[bool, ...]
 
-__all__ = ["active_variables", "derived", "keeping", "residuals", "with_extremes"]
+__all__ = ["active_variables", "derived", "keeping", "not_linear_in", "refuse_nonlinear", "residuals", "with_extremes"]
 
 Derivative: TypeAlias = Any
 """A `derivative.Derivative`, whose module loads this one."""
@@ -108,6 +109,8 @@ def derived(
             program = transposed(split(staged.canonical), (), unused)
     transpose.check_atomics(program)
     program = replace(program, name=f"{spec.program.name}_{'d' if spec.wrt is None else 'r'}{len(spec.directions)}")
+    if any(spec.absent):
+        program = reads_none(program, tuple(chosen(program.params[:own], spec.absent)))
     known = [False] * len(made.constants)
     for size, groups in spec.levels:
         program = batch(program, [*(b for mask in groups for b in mask), *known], size)

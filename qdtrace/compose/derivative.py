@@ -36,7 +36,7 @@ from qdtrace.errors import GradientError
 from qdtrace.ir.platforms import PLATFORMS
 from qdtrace.ir.program import ref_type
 from qdtrace.trace import compat
-from qdtrace.trace.dtypes import as_jax, is_x64, kept_by_mode, mode_for
+from qdtrace.trace.dtypes import as_jax, is_x64, kept_by_mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -55,8 +55,8 @@ if TYPE_CHECKING:
 class Derivative:
     """Specifies a derivative of a program, and so the operands and results of the primitive.
 
-    Operands are those of the program and its residuals, then for an adjoint one of each result in `out`, then for each
-    direction one of each parameter in its mask.
+    Operands are those of the program (but `absent` ones) and its residuals, then for an adjoint one of each result in
+    `out`, then for each direction one of each parameter in its mask.
     """
 
     base: StagedProgram
@@ -75,6 +75,9 @@ class Derivative:
     rules of `jax.custom_vjp` compute forward. None: such rules have no part in the primal, or there are none."""
     handed: tuple[Mask, Mask] | None = None
     """The parameters and results that the residuals were chosen for; JAX may later ask for fewer."""
+    absent: Mask = ()
+    """Parameters that are no operands, as nothing depends on their values: the program is linear in them. Empty if
+    none is."""
     levels: tuple[tuple[int, tuple[Mask, ...]], ...] = ()
     """Batches, the innermost first: the size, and for each group of operands the mask of those that have its axis. The
     axis of the outermost batch is the first. Every result has all axes."""
@@ -86,11 +89,21 @@ class Derivative:
         """The program that is differentiated."""
         return self.base.program
 
+    @property
+    def given(self) -> Mask:
+        """The parameters that are operands."""
+        return tuple(not a for a in self.absent) or (True,) * len(self.program.params)
+
+    def of_given(self, mask: Iterable[bool]) -> Mask:
+        """Returns a mask of parameters from one of those that are operands."""
+        left = iter(mask)
+        return tuple(is_given and next(left) for is_given in self.given)
+
     def groups(self) -> list[int]:
         """Returns the numbers of operands: of the program with its residuals, of adjoints (0 for a directional
         derivative), of each direction."""
         adjoints = 0 if self.wrt is None else sum(self.out)
-        return [len(self.program.params) + len(self.residuals), adjoints, *map(sum, self.directions)]
+        return [sum(self.given) + len(self.residuals), adjoints, *map(sum, self.directions)]
 
     def split(self, operands: Sequence[Any]) -> list[list[Any]]:
         """Splits operands into groups."""
@@ -177,13 +190,13 @@ def _is_zero(tangent: Any) -> bool:
     return type(tangent) is ad.Zero or getattr(tangent, "dtype", None) == jax.dtypes.float0
 
 
-def _has_backward(base: StagedProgram) -> bool:
+def has_backward(base: StagedProgram) -> bool:
     """Returns whether a program calls functions with a derivative rule for reverse mode alone."""
     return base.source is not None and base.source.has_backward
 
 
 @kept_by_mode
-def _reached(base: StagedProgram, mask: Mask) -> Mask:
+def reached_by(base: StagedProgram, mask: Mask) -> Mask:
     """Returns the mask of results that change with the parameters of a mask."""
     if base.source is not None:
 
@@ -197,6 +210,10 @@ def _reached(base: StagedProgram, mask: Mask) -> Mask:
     program = base.program
     found = derivation().active_variables(program, chosen(program.params, mask))
     return tuple(v in found for v in program.results)
+
+
+def _known(operand: Any) -> Any:
+    return ad.instantiate_zeros(ad.Zero(operand.aval)) if ad.is_undefined_primal(operand) else operand
 
 
 def _direction(tangents: Sequence[Any]) -> tuple[Mask, list[Any]]:
@@ -217,41 +234,41 @@ def jvp_of_call(
     """
     base = staged if origin is None else origin.base
     mask, direction = _direction(tangents)
-    one, levels, givens = _one_of(base, mask)
-    reached = _reached(one, mask)
-    after = Origin(base, tuple(range(len(reached))), mask) if origin is None and _has_backward(one) else origin
+    one, levels, givens = one_of(base, mask, (True,) * len(primals))
+    reached = reached_by(one, mask)
+    after = Origin(base, tuple(range(len(reached))), mask) if origin is None and has_backward(one) else origin
     residuals = residuals_of(base, mask, reached) if origin is None and one is base and any(reached) else ()
     if residuals:
         outs, kept = call_keeping(base, primals, mask, reached, residuals, after)
     else:
         outs, kept = call(staged, primals, after), []
-    found: list[Any] = []
-    if any(reached):
-        handed = (mask, reached) if residuals else None
-        ruled = None if origin is None else origin.ruled
-        spec = Derivative(one, (mask,), reached, residuals=residuals, ruled=ruled, handed=handed, levels=levels)
-        found = derivative(spec, [[*primals, *kept], [], direction])
-    known = dict(zip((k for k, wanted in enumerate(reached) if wanted), found, strict=True))
-
-    def tangent_of(out: Any, k: int | None) -> Any:
-        if k not in known:
-            return zero_tangent(out)
-        # a derivative has the axes of all batches, the outermost first; a result those of the batches it differs in
-        index = tuple(slice(None) if given[k] else 0 for given in givens)
-        return known[k][index] if index else known[k]
-
+    ruled = None if origin is None else origin.ruled
+    handed = (mask, reached) if residuals else None
+    spec = Derivative(one, (mask,), reached, residuals=residuals, ruled=ruled, handed=handed, levels=levels)
+    known = tangents_of_call(spec, givens, [*primals, *kept], direction)
     numbers = range(len(outs)) if origin is None else origin.numbers
-    return outs, [tangent_of(x, k) for k, x in zip(numbers, outs, strict=True)]
+    return outs, [known[k] if k in known else zero_tangent(x) for k, x in zip(numbers, outs, strict=True)]
 
 
-def _one_of(base: StagedProgram, mask: Mask) -> tuple[StagedProgram, Levels, list[Mask]]:
-    """Returns the program of one call; for each batch, the innermost first, masks of operands with a part in `mask`;
-    and for each, the outermost first, the mask of results that have its axis."""
+def tangents_of_call(
+    spec: Derivative, givens: Sequence[Mask], operands: Sequence[Any], direction: Sequence[Any]
+) -> dict[int | None, Any]:
+    """Returns the tangents of a call by the numbers of results; `givens` are the masks of results that have axes."""
+    found = derivative(spec, [operands, [], direction]) if any(spec.out) else []
+    numbers = [k for k, wanted in enumerate(spec.out) if wanted]
+    # a derivative has the axes of all batches, the outermost first; a result those of the batches it differs in
+    indices = [tuple(slice(None) if given[k] else 0 for given in givens) for k in numbers]
+    return {k: x[index] if index else x for k, x, index in zip(numbers, found, indices, strict=True)}
+
+
+def one_of(base: StagedProgram, mask: Mask, known: Mask) -> tuple[StagedProgram, Levels, list[Mask]]:
+    """Returns the program of one call; for each batch, the innermost first, masks of the `known` operands and of those
+    with a part in `mask`; and for each, the outermost first, the mask of results that have its axis."""
     levels: Levels = ()
     givens: list[Mask] = []
     one = base.one
     while one is not None:
-        levels = ((one.size, (one.mask, (), tuple(chosen(one.mask, mask)))), *levels)
+        levels = ((one.size, (tuple(chosen(one.mask, known)), (), tuple(chosen(one.mask, mask)))), *levels)
         givens.append(one.given)
         base, one = one.staged, one.staged.one
     return base, levels, givens
@@ -259,81 +276,46 @@ def _one_of(base: StagedProgram, mask: Mask) -> tuple[StagedProgram, Levels, lis
 
 def _jvp_of_derivative(operands: Sequence[Any], tangents: Sequence[Any], *, spec: Derivative) -> Any:
     outs = derivative_p.bind(*operands, spec=spec)
+    return outs, tangents_of_derivative(spec, operands, tangents) or list(map(zero_tangent, outs))
+
+
+def tangents_of_derivative(spec: Derivative, operands: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+    """Returns the tangents of a derivative, or none if all are zero.
+
+    It is linear in operands that JAX does not know: parameters among them are `absent`, others are taken as zero.
+    """
     groups, changes = spec.split(operands), spec.split(tangents)
     terms: list[list[Any]] = []
     # Residuals are functions of the parameters, so their changes are part of the derivative by those. So are those of
     # adjoints where a rule for reverse mode need not be linear in them.
-    own = len(spec.program.params)
-    is_joint = spec.wrt is not None and any(not _is_zero(t) for t in changes[1]) and _has_backward(spec.base)
+    own = sum(spec.given)
+    is_joint = spec.wrt is not None and any(not _is_zero(t) for t in changes[1]) and has_backward(spec.base)
     linear = 2 if is_joint else 1
 
     def parts(groups: Sequence[Sequence[Any]]) -> list[Any]:
         return [*groups[0][:own], *(x for group in groups[1:linear] for x in group)]
 
-    mask, direction = _direction(parts(changes))
-    if any(mask):
-        levels = spec.regrouped(lambda masks: [masks[0][:own], *masks[1:], list(chosen(parts(masks), mask))])
+    found, direction = _direction(parts(changes))
+    mask = (*spec.of_given(found[:own]), *found[own:])
+    axes = iter([list(chosen(parts(masks), found)) for _, masks in spec.levels])
+    point, *others = groups[0][:own], *(list(map(_known, group)) for group in groups[1:])
+    if any(map(ad.is_undefined_primal, groups[0])):
+        read = [not ad.is_undefined_primal(x) for x in point]
+        absent = tuple(not r for r in spec.of_given(read))
+        levels = spec.regrouped(lambda masks: [list(chosen(masks[0][:own], read)), *masks[1:]])
+        spec = replace(spec, absent=absent, residuals=(), handed=None, levels=levels)
+        point = groups[0] = list(chosen(point, read))
+    if any(found):
+        levels = spec.regrouped(lambda masks: [masks[0][: len(point)], *masks[1:], next(axes)])
         more = replace(spec, directions=(*spec.directions, mask), residuals=(), handed=None, levels=levels)
-        terms.append(derivative(more, [groups[0][:own], *groups[1:], direction]))
+        terms.append(derivative(more, [point, *others, direction]))
     for k in range(linear, len(groups)):
         # It is linear in each other group: the same derivative with the tangent in its place.
         if all(map(_is_zero, changes[k])):
             continue
-        given = [jax.numpy.zeros_like(x) if _is_zero(t) else t for x, t in zip(groups[k], changes[k], strict=True)]
-        terms.append(derivative(spec, [*groups[:k], given, *groups[k + 1 :]]))
-    if not terms:
-        return outs, list(map(zero_tangent, outs))
-    return outs, [functools.reduce(jax.numpy.add, parts) for parts in zip(*terms, strict=True)]
-
-
-def _transpose(cotangents: Sequence[Any], *operands: Any, spec: Derivative) -> list[Any]:
-    groups = spec.split(operands)
-    at = next(k for k, group in enumerate(groups) if k and any(map(ad.is_undefined_primal, group)))
-    given = [ad.instantiate_zeros(c) for c in cotangents]
-    unknown = [ad.is_undefined_primal(x) for x in groups[at]]
-    if spec.wrt is not None or spec.ruled is not None:
-        _need_symmetry(spec)
-    j = at - 2
-    others = [k for k in range(2, len(groups)) if k != at]
-    if spec.wrt is None:
-        # D in a direction: the adjoint of the inputs in its mask, along the other directions.
-        levels = spec.regrouped(lambda masks: [masks[0], (True,) * len(given), *(masks[k] for k in others)])
-        rest = tuple(m for k, m in enumerate(spec.directions) if k != j)
-        ruled = None if rest or not _has_backward(spec.base) else spec.directions[j]
-        made = replace(spec, directions=rest, wrt=spec.directions[j], ruled=ruled, place=j, levels=levels)
-        found = derivative(made, [groups[0], given, *(groups[k] for k in others)])
-    elif at == 1:
-        # R in the adjoints: one more direction, the cotangents of the adjoints that R gives.
-        levels = spec.regrouped(lambda masks: [masks[0], (), *masks[2:], (True,) * len(given)])
-        made = replace(spec, directions=(*spec.directions, spec.wrt), wrt=None, place=0, levels=levels)
-        found = derivative(made, [groups[0], [], *groups[2:], given])
-    else:
-        # R in a direction: the roles of that direction and of the inputs asked for change places.
-        levels = spec.regrouped(lambda masks: [*masks[:at], (True,) * len(given), *masks[at + 1 :]])
-        directions = (*spec.directions[:j], spec.wrt, *spec.directions[j + 1 :])
-        made = replace(spec, directions=directions, wrt=spec.directions[j], levels=levels)
-        found = derivative(made, [*groups[:at], given, *groups[at + 1 :]])
-    shared = [masks[at] for _, masks in reversed(spec.levels)]
-    placed = [
-        _summed(f, tuple(axis for axis, mask in enumerate(shared) if not mask[k])) if u else None
-        for k, (f, u) in enumerate(zip(found, unknown, strict=True))
-    ]
-    return [p for k, group in enumerate(groups) for p in (placed if k == at else [None] * len(group))]
-
-
-def _summed(value: Any, axes: tuple[int, ...]) -> Any:
-    with mode_for([value.dtype]):
-        return value.sum(axes) if axes else value
-
-
-def _need_symmetry(spec: Derivative) -> None:
-    """Refuses reverse mode over reverse mode if a user's rule need not be a derivative."""
-    if spec.base.source is not None and (rules := spec.base.source.rules()):
-        raise GradientError(
-            f"{spec.program.name}: reverse mode over reverse mode needs derivatives that are symmetric, "
-            f"and the rule of `{rules[0]}` need not be one",
-            help="use forward mode over reverse mode: jax.jacfwd or jax.jvp of jax.grad (as jax.hessian does)",
-        )
+        given = [jax.numpy.zeros_like(x) if _is_zero(t) else t for x, t in zip(others[k - 1], changes[k], strict=True)]
+        terms.append(derivative(spec, [groups[0], *others[: k - 1], given, *others[k:]]))
+    return [functools.reduce(jax.numpy.add, parts) for parts in zip(*terms, strict=True)]
 
 
 def _abstract_eval(*operands: Any, spec: Derivative) -> list[ShapedArray]:
@@ -388,6 +370,5 @@ mlir.register_lowering(derivative_p, _no_backend)
 for _platform in PLATFORMS:
     mlir.register_lowering(derivative_p, _run_on(_platform), platform=_platform)
 ad.primitive_jvps[derivative_p] = _jvp_of_derivative
-ad.primitive_transposes[derivative_p] = _transpose
 batching.primitive_batchers[derivative_p] = _batch
 partial_eval.dce_rules[derivative_p] = _without_unused

@@ -1,4 +1,4 @@
-"""The derivative of a call, whose modules are loaded when one is asked for."""
+"""The derivatives of a call, whose modules are loaded when one is asked for."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from jax.interpreters import ad
 
-from qdtrace.compose.call import call_p
+from qdtrace.compose.call import call_p, derivative_p
 from qdtrace.compose.garbage import paused_garbage_collection
 
 if TYPE_CHECKING:
@@ -20,6 +20,21 @@ def _jvp_of_call(primals: Sequence[Any], tangents: Sequence[Any], **params: Any)
         return jvp_of_call(primals, tangents, **params)
 
 
+def _transpose_of_call(cotangents: Sequence[Any], *operands: Any, **params: Any) -> Any:
+    with paused_garbage_collection():
+        from qdtrace.compose.transposed import transpose_of_call  # likewise
+
+        return transpose_of_call(cotangents, *operands, **params)
+
+
+def _transpose_of_derivative(cotangents: Sequence[Any], *operands: Any, **params: Any) -> Any:
+    from qdtrace.compose.transposed import transpose_of_derivative  # likewise
+
+    return transpose_of_derivative(cotangents, *operands, **params)
+
+
 def register() -> None:
-    """Has JAX differentiate calls."""
+    """Has JAX differentiate and transpose calls."""
     ad.primitive_jvps[call_p] = _jvp_of_call
+    ad.primitive_transposes[call_p] = _transpose_of_call
+    ad.primitive_transposes[derivative_p] = _transpose_of_derivative

@@ -22,15 +22,17 @@ from qdtrace.errors import GradientError
 from qdtrace.ir.program import Var, literal
 from qdtrace.ir.tells import without_tells
 from qdtrace.trace import compat
+from qdtrace.trace.derivative_rules import rule_on_the_way
 from qdtrace.trace.dtypes import is_x64
 from qdtrace.trace.regions import Region
 from qdtrace.trace.tangents import along
 from qdtrace.trace.tree import equations_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
     from qdtrace.compose.pass_cache import GraphKey
+    from qdtrace.errors import Loc
     from qdtrace.ir.program import Program
     from qdtrace.ir.types import DType
     from qdtrace.limits import Limits
@@ -100,6 +102,19 @@ class Source:
         names = ("custom_vjp_call", "custom_lin")
         return any(e.primitive.name in names for e in compat.all_eqns(self._equations()))
 
+    def _holding(self, given: Container[Var | None]) -> Iterator[Any]:
+        """Yields the variables whose values are parameters in `given`, or whose memory holds one."""
+        yield from (var for var, ref in self.values.items() if ref in given)
+        for var, content in self.memory.items():
+            if content.ref in given or (isinstance(content.fill, Var) and content.fill in given):
+                yield var
+
+    def rule_along(self, mask: Mask) -> tuple[str, Loc | None] | None:
+        """Returns name and line of a function on the way from parameters in the mask that is differentiated by a rule
+        of its own, or None."""
+        moved = self._holding({v for v, wanted in zip(self.params, mask, strict=True) if wanted})
+        return rule_on_the_way([step.item for step in self.steps], moved, self.memory)
+
     def rules(self) -> list[str]:
         """Returns the names of functions with derivative rules that need not be derivatives.
 
@@ -119,17 +134,13 @@ class Source:
         # A direction before does not change. It gets tangents nonetheless, zeros, where a rule for reverse mode has to
         # know what else depends on it.
         moving = {*given, *(self.directions if self.has_backward else ())}
-        values, memory, tangents, zeros = dict(self.values), dict(self.memory), dict[Any, Any](), dict[Any, Any]()
+        values, memory, zeros = dict(self.values), dict(self.memory), dict[Any, Any]()
+        tangents = {var: compat.new_var(var) for var in self._holding(moving)}
         for var, ref in self.values.items():
-            if ref in moving:
-                tangents[var] = made = compat.new_var(var)
-                if ref in given:
-                    values[made] = given[ref]
-                else:
-                    zeros[made] = np.zeros(var.aval.shape, var.aval.dtype)
-        for var, content in self.memory.items():
-            if content.ref in moving or (isinstance(content.fill, Var) and content.fill in moving):
-                tangents[var] = compat.new_var(var)
+            if ref in given:
+                values[tangents[var]] = given[ref]
+            elif ref in moving:
+                zeros[tangents[var]] = np.zeros(var.aval.shape, var.aval.dtype)
         kept = (*self.results, *self.primal, *(v for names in self.lower for v in names))
         results = [v for v in kept if v is not None]
         used = [v for s in self.steps for v in s.conditions] + results

@@ -154,12 +154,12 @@ def along(
         _count(items, uses)
     groups = [_with_sums(items, uses) for items in groups]
     outside = dict.fromkeys(handles)
-    reached = _reached([item for items in groups for item in items], set(tangents), dict(outside))
+    within = reached([item for items in groups for item in items], set(tangents), dict(outside))
     for var in outside:
-        if var in reached and var not in tangents:
+        if var in within and var not in tangents:
             tangents[var] = compat.new_var(var)
     walk = Along(tangents, uses)
-    token = _twins.set({v for v in reached if isinstance(v, int)})
+    token = _twins.set({v for v in within if isinstance(v, int)})
     try:
         return [walk.items(items) for items in groups], walk
     finally:
@@ -194,8 +194,8 @@ def _tests(items: Iterable[Any]) -> Iterator[Any]:
             yield from _tests(item.items)
 
 
-def _reached(items: list[Any], found: set[Any], memory: dict[Any, None]) -> set[Any]:
-    """Variables that may have a tangent, and uids of the allocations among them.
+def reached(items: list[Any], found: set[Any], memory: dict[Any, None]) -> set[Any]:
+    """Returns the variables that may have a tangent if those `found` have one, and uids of the allocations among them.
 
     Adds to `memory` the buffers and cells that are made here.
     """

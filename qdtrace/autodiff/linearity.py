@@ -1,0 +1,158 @@
+"""Tells whether a program is a linear function of some of its parameters, equation by equation.
+
+Each operation on a value that depends on these parameters must be linear: products of two such values, decisions and
+indices are not. What is added to one must not be a number other than 0; a known value counts as zero, as in JAX, since
+only a run knows it. Memory counts as one variable: an array that may hold a dependent element is dependent.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from qdtrace.analysis.index.definite_stores import filled_by
+from qdtrace.autodiff.partials import is_linear
+from qdtrace.errors import GradientError
+from qdtrace.ir.carries import carries_of
+from qdtrace.ir.custom import without_rules
+from qdtrace.ir.dataflow import flows, reached
+from qdtrace.ir.memory import indices_of, values_of, written
+from qdtrace.ir.primitives import CUSTOM, STORE, WHILE
+from qdtrace.ir.program import Literal, Var
+from qdtrace.ir.walk import task_refs, walk_inside, walk_program, walk_task
+from qdtrace.passes.dead_code import DeadCode
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from qdtrace.errors import Loc
+    from qdtrace.ir.program import Atom, Eqn, Program
+
+
+def refuse_nonlinear(program: Program, unknown: Sequence[Var]) -> None:
+    """Raises GradientError, with the line, if the results are no linear function of the `unknown` parameters."""
+    for var in unknown:
+        if not var.dtype.is_float:
+            raise not_linear_in(program, f"the integers `{var.hint}`", None)
+    live = _dependent(program, unknown)
+    for task in program.tasks:
+        if not live.isdisjoint((task.start, task.stop)):
+            raise not_linear_in(program, "a range that one of them decides", task.loc)
+    for eqn in walk_program(program):
+        if live.isdisjoint(_targets(eqn)):
+            continue
+        if found := _nonlinear(eqn, live):
+            raise not_linear_in(program, found, eqn.loc)
+        if any(isinstance(a, Literal) and a.value != 0 for a in _added(eqn, live)):
+            raise not_linear_in(program, f"`{eqn.primitive.name}` of a number other than 0", eqn.loc)
+    filled = {v for v, value in program.initial.items() if value.value != 0 and v in live}
+    for var in filled.difference(_overwritten(program, filled)):
+        raise not_linear_in(program, f"elements of `{var.hint}` that keep {program.initial[var].value}", None)
+
+
+def reads_none(program: Program, unknown: Sequence[Var]) -> Program:
+    """Returns the program of a derivative without parameters that it does not read.
+
+    Raises GradientError if it reads one: the function is not linear in it.
+    """
+    made = DeadCode()(without_rules(program))
+    used = {ref for task in made.tasks for ref in task_refs(task)}
+    if read := next((v for v in unknown if v in used), None):
+        raise not_linear_in(program, f"a derivative that depends on `{read.hint}`", None)
+    return replace(program, params=tuple(v for v in program.params if v not in unknown))
+
+
+def not_linear_in(program: Program, what: str, loc: Loc | None) -> GradientError:
+    """Returns the error for a function that is not linear; `what` says what was found."""
+    return GradientError(
+        f"{program.name}: needs a linear function of the unknown operands to be transposed, got {what}",
+        loc=loc,
+        help="leave out what is not linear, or transpose jax.linearize(f, x)[1], the derivative at a point x",
+    )
+
+
+def _dependent(program: Program, unknown: Sequence[Var]) -> frozenset[Var]:
+    """Returns the variables that depend on the unknown parameters and that a result depends on."""
+    after: defaultdict[Var, list[Var]] = defaultdict(list)
+    before: defaultdict[Var, list[Var]] = defaultdict(list)
+
+    def add(source: Atom, target: Var) -> None:
+        if isinstance(source, Var):
+            after[source].append(target)
+            before[target].append(source)
+
+    for task in program.tasks:
+        for ref in written(walk_task(task)):
+            add(task.start, ref)
+            add(task.stop, ref)
+        for eqn in walk_task(task):
+            for source, target in flows(eqn) if eqn.blocks else ():
+                add(source, target)
+            for source in _operands(eqn):
+                for target in _targets(eqn):
+                    add(source, target)
+    return frozenset(reached(unknown, after.__getitem__) & reached(program.results, before.__getitem__))
+
+
+def _targets(eqn: Eqn) -> tuple[Var, ...]:
+    """Returns what an equation, or its control of others, gives a value."""
+    if not eqn.blocks:
+        return (*eqn.outvars, *written((eqn,)))
+    carried = [p for c in carries_of(eqn) for p in c.params]
+    return (*eqn.outvars, *carried, *written(walk_inside(eqn)))
+
+
+def _operands(eqn: Eqn) -> Sequence[Atom]:
+    """Returns what the targets depend on, besides the flow of carries."""
+    if eqn.blocks:
+        return (*eqn.control, *(eqn.blocks[0].results if eqn.primitive is WHILE else ()))
+    # a rule has the transpose of a function, whose value is made step by step
+    return eqn.invars[1:] if eqn.primitive is CUSTOM and len(eqn.invars) > 1 else eqn.invars
+
+
+def _nonlinear(eqn: Eqn, live: AbstractSet[Atom]) -> str:
+    """Returns what is not linear about an equation with a dependent result, or nothing."""
+    prim = eqn.primitive
+    if eqn.blocks:
+        return f"`{prim.name}` that one of them decides" if not live.isdisjoint(_operands(eqn)) else ""
+    if prim.is_access:
+        if not live.isdisjoint(indices_of(eqn)):
+            return "an index that one of them decides"
+        if not prim.writes or prim is STORE or (eqn.params["op"] == "add" and live.isdisjoint(eqn.outvars)):
+            return ""
+        return f"`{prim.name}` {eqn.params['op']}"
+    if prim is CUSTOM:
+        return "" if len(eqn.invars) > 1 else f"`{eqn.params['rule']}` of one"
+    changing = [a in live for a in eqn.invars]
+    if eqn.outvar.dtype.is_float and is_linear(prim, changing):
+        return ""
+    return f"`{prim.name}` of {'two values that depend' if sum(changing) > 1 else 'a value that depends'} on them"
+
+
+def _overwritten(program: Program, wanted: Collection[Var]) -> Iterator[Var]:
+    """Yields the references in `wanted` whose first content nothing reads, as a task stores every element first."""
+    left = set(wanted)
+    for task in program.tasks if left else ():
+        met = left.intersection(task_refs(task))
+        read = {e.invars[0] for e in walk_task(task) if e.primitive.is_access and e.primitive is not STORE}
+        yield from (met & filled_by(task)).difference(read) if met else ()
+        left -= met
+
+
+def _added(eqn: Eqn, live: AbstractSet[Atom]) -> Sequence[Atom]:
+    """Returns the operands of which each alone is a term, or one of the values, of a dependent result."""
+    if eqn.blocks:
+        return [a for c in carries_of(eqn) if c.outvar in live for a in (c.initial, *c.results) if a is not None]
+    if eqn.primitive.is_access:
+        return values_of(eqn)
+    match eqn.primitive.name:
+        case "add" | "sub":
+            return eqn.invars
+        case "select":
+            return eqn.invars[1:]
+        case "fma":
+            return eqn.invars[2:]
+        case _:
+            return ()
