@@ -47,12 +47,14 @@ def jit(
     f: Callable[P, R], *, static_argnums: int | Sequence[int] = ..., static_argnames: str | Iterable[str] = ...,
     donate_argnums: int | Sequence[int] = ..., donate_argnames: str | Iterable[str] = ...,
     bounds_from: str | Iterable[str] = ..., backend: str | None = ..., options: dict[str, Any] | None = ...,
+    pure: bool | None = ...,
 ) -> Jitted[P, R]: ...  # fmt: skip
 @overload
 def jit(
     *, static_argnums: int | Sequence[int] = ..., static_argnames: str | Iterable[str] = ...,
     donate_argnums: int | Sequence[int] = ..., donate_argnames: str | Iterable[str] = ...,
     bounds_from: str | Iterable[str] = ..., backend: str | None = ..., options: dict[str, Any] | None = ...,
+    pure: bool | None = ...,
 ) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...  # fmt: skip
 def jit(
     f: Callable[..., Any] | None = None,
@@ -64,6 +66,7 @@ def jit(
     bounds_from: str | Iterable[str] = (),
     backend: str | None = None,
     options: dict[str, Any] | None = None,
+    pure: bool | None = None,
 ) -> Any:
     """Compiles a function whose `qd.range` loops become native kernels; also a decorator.
 
@@ -96,6 +99,8 @@ def jit(
             may change, so each call looks at them.
         backend: JAX platform to compile for; the default device's when None.
         options: values for `qd.options` that hold for this function.
+        pure: True if `f` depends on nothing but its arguments and what its source, closure and defaults say; a new
+            process that finds it on disk does not trace it then (docs/saving.md). None: as the option `pure` says.
 
     Raises:
         QdError: of one of its kinds, for every rule the traced function breaks.
@@ -107,7 +112,7 @@ def jit(
         "donate_argnames": donate_argnames,
         "bounds_from": bounds_from,
         "backend": backend,
-        "options": options,
+        "options": options if pure is None else {**(options or {}), "pure": pure},
     }
     if f is None:
         return functools.partial(jit, **settings)
@@ -243,6 +248,10 @@ class Jitted(Wrapped[P, R_co]):
             made = self._with_limits.setdefault(found, one)
         return made
 
+    def looks_at(self) -> object:
+        """Returns what calls depend on, for `compose.pure_key`."""
+        return self._function, self._jax_settings, self._backend, self._overrides, self._bounds
+
     # ------------------------------------------------------------------ tracing
     def _specialised(self) -> tuple[Any, Programs]:
         """The JAX function for the current options, and its programs; made at their first use."""
@@ -258,7 +267,11 @@ class Jitted(Wrapped[P, R_co]):
         # Only here: the primitive that calls a program is loaded when one is called.
         with paused_garbage_collection():
             from qdtrace.compose.request import Request
-            from qdtrace.compose.tracing import staged_call
+
+            if options.pure:
+                from qdtrace.compose.pure import results_of
+            else:
+                from qdtrace.compose.tracing import results_of
 
         @functools.wraps(self._function)
         def staged(*args: Any, **kwargs: Any) -> Any:
@@ -268,7 +281,7 @@ class Jitted(Wrapped[P, R_co]):
             with paused_garbage_collection(), programs.open():
                 given = [] if self._bounds is None else self._bounds.traced(args, kwargs)
                 request = Request(self._function, args, kwargs, self._name, options, self._donations, given)
-                return staged_call(request)[0]
+                return results_of(request)
 
         function = jax.jit(staged, **self._given_settings())
         return function, programs

@@ -83,6 +83,14 @@ class Options:
     offline_cache_passes: bool = _knob(
         True, "keep graphs there, too, so that a new process runs no pass and no derivation for unchanged functions"
     )
+    pure: bool = _knob(
+        False,
+        "the user's word that traces depend on nothing but arguments, source and values: a new process does not trace "
+        "functions that it finds on disk (docs/saving.md)",
+    )
+    pure_check: bool = _knob(
+        False, "trace such functions all the same, and raise an error where what was found is another program"
+    )
     offline_cache_dir: str = _knob(_cache_dir(), "where they are kept", shown="user cache directory")
     offline_cache_limit: int | None = _knob(
         256, "MiB that they may take, then those that were not used for longest are removed; None: no limit", low=1
@@ -222,12 +230,12 @@ KNOBS = _knobs()
 KNOB_NAMES = tuple(KNOBS)
 PROCESS_KNOBS = frozenset({
     "print_ir", "dump_ir", "dump_simplify", "dump_cfg", "debug_dump_path", "progress",
-    "offline_cache", "offline_cache_passes", "offline_cache_dir", "offline_cache_limit",
+    "offline_cache", "offline_cache_passes", "pure", "pure_check", "offline_cache_dir", "offline_cache_limit",
 })  # fmt: skip
 """Options that concern the process, not what a program becomes."""
 
 
-_REMOVED = {"offline_cache_traces": "every process traces"}
+_REMOVED = {"offline_cache_traces": "every process traces, but for functions that are said to be `pure`"}
 """Options that there were, with what is so now."""
 
 

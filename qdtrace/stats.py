@@ -42,9 +42,9 @@ class Stats:
     size_reductions: int
     """Arrays of integers whose largest element and largest step were found, to bound loops."""
     hits: Mapping[str, int]
-    """Look-ups that a cache on disk had, by cache: `code`, `passes`, `tangents`, `derivations`."""
+    """Look-ups that a cache on disk had, by cache: `code`, `pure`, `passes`, `tangents`, `derivations`."""
     misses: Mapping[str, int]
-    """Look-ups that no cache had, by cache and reason: `code: not there`, `code: damaged`."""
+    """Look-ups that no cache had, by cache and reason: `code: not there`, `pure: large array`."""
     seconds: Mapping[str, float]
     """Seconds by stage: `tracing`, `importing`, `differentiating`, `optimising`, `compiling`. A stage inside of another
     counts for itself alone."""

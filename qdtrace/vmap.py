@@ -56,6 +56,7 @@ def vmap(
     axis_name: Any = None,
     axis_size: int | None = None,
     spmd_axis_name: Any = None,
+    pure: bool | None = None,
 ) -> Batched[P, R]:
     """Maps `f` over a batch: one thread per element, each with its own control flow.
 
@@ -66,6 +67,9 @@ def vmap(
     `axis_size` is the batch size, where no argument tells it. `axis_name` names the axis for `lax.axis_size(name)` and
     `lax.psum(1, name)`; elements of a task run in no order, so other collectives over it are refused. A
     `spmd_axis_name` matters where JAX maps, which is in the middle of a lane.
+
+    `qd.vmap(f)(x)` is compiled once for a function object `f`, axes and types of arguments, as `jax.jit(f)(x)` is: a
+    global or attribute that changes afterwards is not seen, and a lambda or method that is made anew is traced.
 
     >>> def halvings(x):
     ...     return jax.lax.while_loop(lambda s: s[0] > 1, lambda s: (s[0] / 2, s[1] + 1), (x, 0))[1]
@@ -79,6 +83,7 @@ def vmap(
         axis_name: name of the axis.
         axis_size: number of elements.
         spmd_axis_name: as in `jax.vmap`.
+        pure: as in `qd.jit`.
 
     Raises:
         TraceValueError: nothing is mapped, batch sizes differ, or a result with `out_axes=None` is mapped.
@@ -86,7 +91,7 @@ def vmap(
         UnsupportedError: of a collective over the axis.
     """
     size = None if axis_size is None else operator.index(axis_size)
-    return Batched(Mapping(f, in_axes, out_axes, None, axis_name, size, spmd_axis_name))
+    return Batched(Mapping(f, in_axes, out_axes, None, axis_name, size, spmd_axis_name, pure))
 
 
 class Batched(Mapped, Wrapped[P, R_co]):
@@ -138,7 +143,11 @@ class Batched(Mapped, Wrapped[P, R_co]):
     @functools.cached_property
     def jitted(self) -> Jitted[..., Any]:
         """The function of whole arrays, compiled on its own."""
-        return _compiled(lambda: self.mapping, lambda: None)
+        return _compiled(lambda: self.mapping)
+
+    def looks_at(self) -> object:
+        """Returns what calls depend on, for `compose.pure_key`."""
+        return self.mapping
 
 
 _VALUES: set[type] = set()
@@ -154,15 +163,16 @@ def _has_objects(argument: Any) -> bool:
     return not all(map(is_value, leaves))
 
 
-def _compiled(mapping: Callable[[], Mapping], begins: Callable[[], None]) -> Jitted[..., Any]:
-    """Returns the compiled function of whole arrays; `begins` is called before each trace."""
+def _compiled(mapping: Callable[[], Mapping]) -> Jitted[..., Any]:
+    """Returns the compiled function of whole arrays."""
+
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        begins()
         return _map(mapping(), args, kwargs)
 
     f = mapping().f
     mapped.__name__ = getattr(f, "__name__", type(f).__name__)
-    return jit(mapped)
+    mapped.looks_at = mapping  # type: ignore[attr-defined]  # asked by `compose.pure_key`
+    return jit(mapped, pure=mapping().pure)
 
 
 def _map(mapping: Mapping, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -57,6 +57,8 @@ class Mapping:
     axis_size: int | None = None
     spmd_axis_name: Any = None
     """JAX's name for sharding the axis, used if JAX does the mapping."""
+    pure: bool | None = None
+    """Value of the option `pure`, if the user gave one."""
 
     @staticmethod
     def flatten(args: Any, kwargs: Any) -> tuple[list[Any], Any]:

@@ -203,7 +203,7 @@ def reached_by(base: StagedProgram, mask: Mask) -> Mask:
         def make() -> Mask:
             source = base.source
             assert source is not None
-            return tuple(v is not None for v in source.along(mask).results)
+            return tuple(v is not None for v in source.traced.along(mask).results)
 
         with contextlib.suppress(GradientError):  # it is refused where the derivative is computed
             return kept(TANGENTS, lambda: base.source_key, ("reached", mask), base.options, make)

@@ -47,8 +47,9 @@ class Linearised:
     @functools.cached_property
     def staged(self) -> StagedProgram:
         """The program. Raises GradientError if JAX has no tangents."""
-        base, made = self.base, self.base.source
-        assert made is not None
+        base, source = self.base, self.base.source
+        assert source is not None
+        made = source.traced
         own, results = len(made.params), base.program.results
         for mask in self.masks:
             made = made.along((*mask, *[False] * (len(made.params) - own)))

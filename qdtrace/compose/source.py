@@ -115,6 +115,16 @@ class Source:
         moved = self._holding({v for v, wanted in zip(self.params, mask, strict=True) if wanted})
         return rule_on_the_way([step.item for step in self.steps], moved, self.memory)
 
+    @property
+    def traced(self) -> Source:
+        """The source itself, as of one that is found on disk and not traced yet."""
+        return self
+
+    @property
+    def has_primal(self) -> bool:
+        """Returns whether each result has a variable."""
+        return None not in self.primal
+
     def rules(self) -> list[str]:
         """Returns the names of functions with derivative rules that need not be derivatives.
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from qdtrace.analysis.machine import Machine
     from qdtrace.autodiff.loops.policy import StorageChoice
+    from qdtrace.compose.found_source import FoundSource
     from qdtrace.compose.pass_cache import GraphKey
     from qdtrace.compose.source import Source
     from qdtrace.config import Options
@@ -74,10 +75,12 @@ class StagedProgram:
     options: Options
     stacks: tuple[StorageChoice, ...] = ()
     """Storage choices of loops, if this is a program of adjoints."""
-    source: Source | None = None
+    source: Source | FoundSource | None = None
     """The source that its derivatives are made of, if it has one."""
     constants: tuple[Any, ...] = ()
     """Values of the last parameters."""
+    known_key: GraphKey | None = None
+    """The key of the graph, if the program was found on disk."""
     one: One | None = None
     """The program of one call, if this one is batched and its derivatives are made of that."""
     _made: dict[Machine, Program] = field(default_factory=dict["Machine", "Program"], init=False, repr=False)
@@ -102,7 +105,7 @@ class StagedProgram:
     @functools.cached_property
     def key(self) -> GraphKey:
         """The key of what is kept on disk of the program."""
-        return graph_key(self._recording)
+        return self.known_key or graph_key(self._recording)
 
     @property
     def source_key(self) -> GraphKey:
@@ -122,7 +125,7 @@ class StagedProgram:
     @property
     def has_primal(self) -> bool:
         """Returns whether there is a source, and each result has a variable."""
-        return self.source is not None and None not in self.source.primal
+        return self.source is not None and self.source.has_primal
 
     @functools.cached_property
     def rules(self) -> tuple[Rule | str, ...]:

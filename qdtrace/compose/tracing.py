@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from qdtrace.compose.stager import Call
 
 
+def results_of(request: Request) -> Any:
+    """Returns the results of a function under `jax.jit`."""
+    return staged_call(request)[0]
+
+
 def staged_call(request: Request) -> tuple[Any, Call | None]:
     """Traces a function on JAX values of an enclosing `jax.jit` and stages what was traced. Returns the results, and
     the call of a program if there is one alone."""

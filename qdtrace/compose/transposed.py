@@ -92,7 +92,7 @@ def _refuse_nonlinear(staged: StagedProgram, unknown: Mask, asked: Mask) -> None
 @functools.lru_cache(maxsize=1024)
 def _refuse_rules(base: StagedProgram, unknown: Mask) -> None:
     """Raises GradientError if an unknown operand of a program passes a function with a derivative rule of its own."""
-    found = base.source and base.source.rule_along(unknown)
+    found = base.source and base.source.traced.rule_along(unknown)
     if found:
         raise derivation().not_linear_in(base.program, f"`{found[0]}` with a derivative of its own", found[1])
 
@@ -168,7 +168,7 @@ def _summed(value: Any, axes: tuple[int, ...]) -> Any:
 
 def _need_symmetry(spec: Derivative) -> None:
     """Refuses reverse mode over reverse mode if a user's rule need not be a derivative."""
-    if spec.base.source is not None and (rules := spec.base.source.rules()):
+    if spec.base.source is not None and (rules := spec.base.source.traced.rules()):
         raise GradientError(
             f"{spec.program.name}: reverse mode over reverse mode needs derivatives that are symmetric, "
             f"and the rule of `{rules[0]}` need not be one",

@@ -90,7 +90,7 @@ def test_options_are_hashable_and_compare_by_value() -> None:
             {"offline_cache_traces": False},
             TraceValueError,
             f"needs the name of an option, got 'offline_cache_traces'\nnote: options are {NAMES}\n"
-            "help: leave it out: every process traces",
+            "help: leave it out: every process traces, but for functions that are said to be `pure`",
         ),
         ({"zzz": 1}, TraceValueError, f"needs the name of an option, got 'zzz'\nnote: options are {NAMES}"),
         ({"debug": "nan"}, TraceValueError, "option `debug` needs one of False, True, 'nans', got 'nan'"),

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import builtins
 import collections
-import weakref
 from operator import is_
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qdtrace.trace.compat import Tracer
 from qdtrace.trace.diagnosis.changes import StateChange, kind_of
 from qdtrace.trace.diagnosis.empty import SEEING, sees_more
 from qdtrace.trace.diagnosis.holders import (
     CELL,
     CLASS,
-    EXACT,
     FUNCTION,
     JITTED,
     MISSING,
@@ -76,9 +73,7 @@ class _Entry:
 class State:
     """The objects that bodies of one trace may change."""
 
-    def __init__(self, *, every_attribute: bool = False) -> None:
-        """`every_attribute` also watches attributes of a library's module that no code here sets."""
-        self._every_attribute = every_attribute
+    def __init__(self) -> None:
         self._known: dict[int, Any] = {}
         """Objects that were looked into, by identity; they are kept alive, so that the identity stays theirs."""
         self._entries: list[_Entry] = []
@@ -136,45 +131,6 @@ class State:
         if not self._open:
             self._log.clear()
         return list(dict.fromkeys(changes)), blind
-
-    def add_root(self, value: Any) -> None:
-        """Watches what a function or another object holds and names, without keeping it alive."""
-        holder = holder_of(value)
-        if holder is None:
-            return
-        read = holder.read
-        weak = holder if holder is OPAQUE else Holder(lambda ref: read(ref()), label=holder.label)
-        entry = _Entry(weakref.ref(value), weak, "", self._time)
-        self._entries.append(entry)
-        work = collections.deque([] if holder is OPAQUE else self._parts(entry))
-        if holder is FUNCTION:
-            self._add_function(value, work)
-        elif is_own(type(value)):
-            work.append((type(value), type(value).__name__))
-        self._waiting.extend(work)
-        self._search()
-
-    def has_changed(self) -> bool:
-        """Returns whether an object differs from what it was when it was found."""
-        self._compare()
-        return bool(self._log)
-
-    def is_seen(self) -> bool:
-        """Returns whether every watched object is compared bit by bit, and none holds a tracer of JAX."""
-        return not self._is_full() and not any(
-            entry.holder is OPAQUE
-            or (isinstance(entry.value, np.ndarray) and entry.value.nbytes > EXACT)
-            or any(isinstance(v, Tracer) for v in entry.content[1])
-            for entry in self._entries
-        )
-
-    def keeps(self, value: Any) -> bool:
-        """Returns whether the watched objects keep this one alive."""
-        return id(value) in self._known
-
-    def functions(self) -> list[FunctionType]:
-        """Returns the functions among the objects."""
-        return [v for v in self._known.values() if type(v) is FunctionType]
 
     def forget_helpers(self) -> None:
         """Lets `jax.jit` run the user's functions again, of which it keeps the first trace."""
@@ -294,7 +250,7 @@ class State:
             if name not in space and vars(builtins).get(name) is SEEING[name]:
                 self._add(SEEING[name], f"{name}()")
         for module, attribute, path in module_attributes(chains, local, space):
-            if self._every_attribute or is_own(module) or attribute in stored:
+            if is_own(module) or attribute in stored:
                 self._name(vars(module), (attribute,), path.rpartition(".")[0])
             else:
                 value = vars(module).get(attribute)

@@ -1,0 +1,44 @@
+"""The source of a program that was found on disk: its function is traced when a derivative wants more of it."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from qdtrace.compose.pass_cache import GraphKey
+    from qdtrace.compose.source import Source
+
+
+@dataclass(frozen=True, eq=False)
+class FoundSource:
+    """A source that `trace` makes, with the facts about it that are on disk."""
+
+    name: str
+    """The key of the function."""
+    equations: GraphKey
+    """The key of the program's equations."""
+    has_primal: bool
+    trace: Callable[[], Source]
+    unknown: None = None
+
+    @functools.cached_property
+    def traced(self) -> Source:
+        """The source."""
+        return self.trace()
+
+    @property
+    def has_backward(self) -> bool:
+        """Returns whether an equation has a derivative rule for reverse mode alone; such equations have no key."""
+        return bool(self.equations.reason) and self.traced.has_backward
+
+    def equations_key(self, graph: GraphKey) -> GraphKey:
+        """Returns the key of the equations on disk."""
+        return self.equations
+
+    def key(self) -> object:
+        """Returns a key that is equal for sources with the same derivatives."""
+        return self.name
