@@ -11,11 +11,12 @@ from qdtrace.trace import markers
 from qdtrace.trace.buffers import Buffer
 from qdtrace.trace.context import current, emit
 from qdtrace.trace.diagnosis.aliases import note_write
-from qdtrace.trace.indexing import cast_value, parse_index, shown
+from qdtrace.trace.indexing import as_value, cast_value, parse_index, shown
 from qdtrace.trace.source import user_loc
 
 if TYPE_CHECKING:
     import jax
+    import numpy as np
 
 _NUMBERS = {"add", "min", "max"}
 _BITS = {"and", "or", "xor"}
@@ -31,12 +32,15 @@ def _atomic(name: str, op: str, buffer: Any, index: Any, *values: Any) -> Any:
             wants="buffer",
         )
     is_bool, is_integer = buffer.dtype == jnp.bool_, jnp.issubdtype(buffer.dtype, jnp.integer)
-    if (op in _NUMBERS and is_bool) or (op in _BITS and not (is_bool or is_integer)):
-        kind = "numbers" if op in _NUMBERS else "integers or bool"
+    is_complex = jnp.issubdtype(buffer.dtype, jnp.complexfloating)  # of two words, which do not change at once
+    if is_complex or (op in _NUMBERS and is_bool) or (op in _BITS and not (is_bool or is_integer)):
+        kind = "integers or bool" if op in _BITS else "real numbers" if is_complex else "numbers"
         raise TraceTypeError(f"qd.{name} needs a buffer of {kind}, got {buffer.dtype}", loc=user_loc())
     note_write(buffer)
     access = parse_index(index, buffer.shape)
-    operands = [cast_value(v, buffer.dtype, access.shape, f"qd.{name}") for v in values]
+    if op == "cas" or (op in _BITS and is_bool):
+        _check_kept(name, values[0], buffer.dtype)
+    operands = [cast_value(v, buffer.dtype, access.shape, f"qd.{name}", op) for v in values]
     return emit(
         markers.atomic_p,
         buffer.handle,
@@ -46,6 +50,19 @@ def _atomic(name: str, op: str, buffer: Any, index: Any, *values: Any) -> Any:
         op=op,
         nvalues=len(operands),
     )
+
+
+def _check_kept(name: str, value: Any, dtype: np.dtype) -> None:
+    """Raises TraceTypeError for a value of a dtype of which this one does not hold all: it may become another one."""
+    value = as_value(value)
+    is_same = isinstance(value, (bool, int, float, complex)) and (dtype != jnp.bool_ or value in (0, 1))
+    have = dtype if is_same else jnp.result_type(value)
+    if jnp.promote_types(have, dtype) != dtype:
+        raise TraceTypeError(
+            f"qd.{name} needs a value of the buffer's dtype, got {have} for {dtype}",
+            loc=user_loc(),
+            help=f"convert it: `.astype(jnp.{dtype})`" if dtype != jnp.bool_ else "compare it: `v != 0`",
+        )
 
 
 def atomic_add(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
@@ -63,12 +80,12 @@ def atomic_add(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
     Array(14, dtype=int32)
 
     Args:
-        buffer: a buffer of numbers.
+        buffer: a buffer of real numbers.
         index: a place in it, as in `buffer[index]`.
         value: a number that fits its dtype.
 
     Raises:
-        TraceTypeError: `buffer` is no buffer, or of another dtype.
+        TraceTypeError: `buffer` is no buffer, or a dtype is another one.
     """
     return _atomic("atomic_add", "add", buffer, index, value)
 
@@ -86,12 +103,12 @@ def atomic_min(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
     Array(3, dtype=int32)
 
     Args:
-        buffer: a buffer of numbers.
+        buffer: a buffer of real numbers.
         index: a place in it, as in `buffer[index]`.
         value: a number that fits its dtype.
 
     Raises:
-        TraceTypeError: `buffer` is no buffer, or of another dtype.
+        TraceTypeError: `buffer` is no buffer, or a dtype is another one.
     """
     return _atomic("atomic_min", "min", buffer, index, value)
 
@@ -109,12 +126,12 @@ def atomic_max(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
     Array(6, dtype=int32)
 
     Args:
-        buffer: a buffer of numbers.
+        buffer: a buffer of real numbers.
         index: a place in it, as in `buffer[index]`.
         value: a number that fits its dtype.
 
     Raises:
-        TraceTypeError: `buffer` is no buffer, or of another dtype.
+        TraceTypeError: `buffer` is no buffer, or a dtype is another one.
     """
     return _atomic("atomic_max", "max", buffer, index, value)
 
@@ -137,7 +154,7 @@ def atomic_and(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
         value: a number that fits its dtype.
 
     Raises:
-        TraceTypeError: `buffer` is no buffer, or of another dtype.
+        TraceTypeError: `buffer` is no buffer, or a dtype is another one.
     """
     return _atomic("atomic_and", "and", buffer, index, value)
 
@@ -160,7 +177,7 @@ def atomic_or(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
         value: a number that fits its dtype.
 
     Raises:
-        TraceTypeError: `buffer` is no buffer, or of another dtype.
+        TraceTypeError: `buffer` is no buffer, or a dtype is another one.
     """
     return _atomic("atomic_or", "or", buffer, index, value)
 
@@ -183,7 +200,7 @@ def atomic_xor(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
         value: a number that fits its dtype.
 
     Raises:
-        TraceTypeError: `buffer` is no buffer, or of another dtype.
+        TraceTypeError: `buffer` is no buffer, or a dtype is another one.
     """
     return _atomic("atomic_xor", "xor", buffer, index, value)
 
@@ -201,12 +218,12 @@ def atomic_exchange(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
     Array([5, 3, 6], dtype=int32)
 
     Args:
-        buffer: a buffer of any dtype.
+        buffer: a buffer of real numbers or bools.
         index: a place in it, as in `buffer[index]`.
         value: a number that fits its dtype.
 
     Raises:
-        TraceTypeError: `buffer` is no buffer, or of another dtype.
+        TraceTypeError: `buffer` is no buffer, or a dtype is another one.
     """
     return _atomic("atomic_exchange", "exchange", buffer, index, value)
 
@@ -224,12 +241,12 @@ def atomic_cas(buffer: jax.Array, index: Any, expected: Any, value: Any) -> jax.
     Array([1, 1], dtype=int32)
 
     Args:
-        buffer: a buffer of any dtype.
+        buffer: a buffer of real numbers or bools.
         index: a place in it, as in `buffer[index]`.
-        expected: what it shall hold.
+        expected: what it shall hold, a number that its dtype holds.
         value: what it holds then.
 
     Raises:
-        TraceTypeError: `buffer` is no buffer, or of another dtype.
+        TraceTypeError: `buffer` is no buffer, or a dtype is another one.
     """
     return _atomic("atomic_cas", "cas", buffer, index, expected, value)

@@ -100,7 +100,8 @@ class Buffer(MemoryHandle):
             return
         pending = context.sums.pop(id(value), None)
         if pending is None:
-            _write(self, markers.store_p, access, value, "a store")
+            value = cast_value(value, self.dtype, access.shape, "a store")
+            emit(markers.store_p, self.handle, value, *access.operands, slices=access.slices)
             return
         in_place = pending.statement is not None and pending.statement.is_storing()
         if in_place and self.dtype == jnp.bool_:
@@ -206,11 +207,6 @@ def _load(buffer: Buffer, access: ParsedIndex) -> Any:
     return as_element(emit(markers.load_p, buffer.handle, *access.operands, slices=access.slices))
 
 
-def _write(buffer: Buffer, primitive: Any, access: ParsedIndex, value: Any, what: str, **params: Any) -> None:
-    value = cast_value(value, buffer.dtype, access.shape, what)
-    emit(primitive, buffer.handle, value, *access.operands, slices=access.slices, **params)
-
-
 def _assign(buffer: Buffer, value: Any) -> None:
     emit(markers.assign_p, buffer.handle, cast_value(value, buffer.dtype, buffer.shape, "a store"))
 
@@ -221,9 +217,9 @@ def _assign_part(buffer: Buffer, key: Any, value: Any, method: str) -> None:
     if method == "set" and (key is Ellipsis or key == slice(None)):
         _assign(buffer, value)
         return
-    cast_value(value, buffer.dtype, jnp.shape(value), "a store")
+    cast = cast_value(value, buffer.dtype, jnp.shape(value), "a store", method)
     if hasattr(value, "dtype"):
-        value = jnp.asarray(value).astype(buffer.dtype)
+        value = cast
     place = buffer.__jax_array__().at[_jax_key(key, buffer.shape)]
     _assign(buffer, getattr(place, method)(value))
 
@@ -266,20 +262,20 @@ class AtIndex(StrictAttributes):
 
     def subtract(self, value: Any) -> Buffer:
         """Accumulates a difference; never a race."""
-        return self._accumulate("add", -jnp.asarray(as_value(value)), "subtract")
+        return self._accumulate("add", value, "subtract")
 
     def mul(self, value: Any) -> Buffer:
-        """Accumulates a product; never a race."""
+        """Accumulates a product of real numbers; never a race."""
         return self._accumulate("mul", value, "mul")
 
     multiply = mul
 
     def min(self, value: Any) -> Buffer:
-        """Accumulates a minimum; never a race."""
+        """Accumulates a minimum of real numbers; never a race. Integers are limited to what the dtype holds."""
         return self._accumulate("min", value, "min")
 
     def max(self, value: Any) -> Buffer:
-        """Accumulates a maximum; never a race."""
+        """Accumulates a maximum of real numbers; never a race. Integers are limited to what the dtype holds."""
         return self._accumulate("max", value, "max")
 
     def _accumulate(self, op: str, value: Any, method: str) -> Buffer:
@@ -293,9 +289,18 @@ class AtIndex(StrictAttributes):
             )
         access = _marked_access(buffer, key)
         if access is None:
-            _assign_part(buffer, key, value, op)
+            _assign_part(buffer, key, value, method)
         else:
-            _write(buffer, markers.accum_p, access, value, "an accumulation", op=op)
+            if op != "add" and jnp.issubdtype(buffer.dtype, jnp.complexfloating):
+                raise TraceTypeError(
+                    f"`.at[].{op}` needs a buffer of real numbers in a loop, got {buffer.dtype}",
+                    loc=user_loc(),
+                    help="store the new value, `b[i] = f(b[i], v)`, where each iteration has its own element",
+                )
+            value = cast_value(value, buffer.dtype, access.shape, "an accumulation", op)
+            if method == "subtract":
+                value = lax.neg(jnp.asarray(value))
+            emit(markers.accum_p, buffer.handle, value, *access.operands, slices=access.slices, op=op)
         return given_back(buffer, method, 3)
 
 

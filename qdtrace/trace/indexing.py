@@ -215,8 +215,12 @@ def as_array(value: Any, what: str) -> Any:
         ) from None
 
 
-def cast_value(value: Any, dtype: np.dtype, shape: tuple[int, ...], what: str) -> Any:
-    """Returns `value` in this dtype and shape; refuses what would lose a fraction or does not broadcast."""
+def cast_value(value: Any, dtype: np.dtype, shape: tuple[int, ...], what: str, op: str = "") -> Any:
+    """Returns `value` in this dtype and shape; refuses what would lose a fraction or does not broadcast.
+
+    An integer that the dtype does not hold is taken modulo its range, as JAX does. For `op` min or max, which would
+    then compare another number, it becomes the nearest one that the dtype holds.
+    """
     value = as_array(value, what)
     have = value.dtype if hasattr(value, "dtype") else default_dtype(value)
     if _rank(have) > max(_rank(dtype), 1) or (min(_rank(have), _rank(dtype)) < 0 and have != dtype):
@@ -244,8 +248,12 @@ def cast_value(value: Any, dtype: np.dtype, shape: tuple[int, ...], what: str) -
         except OverflowError:
             raise TraceTypeError(f"{what}: {value} does not fit into {dtype}", loc=user_loc()) from None
     is_numpy = isinstance(value, (np.ndarray, np.generic))
-    with mode_for([dtype]):
+    with mode_for([dtype, value.dtype]):
         if value.dtype != dtype:
+            if op in ("min", "max") and _rank(dtype) == _rank(value.dtype) == 1:
+                ours, its = jnp.iinfo(dtype), jnp.iinfo(value.dtype)
+                limits = [value.dtype.type(k) for k in (max(ours.min, its.min), min(ours.max, its.max))]
+                value = np.clip(value, *limits) if is_numpy else lax.clamp(limits[0], value, limits[1])
             value = value.astype(dtype) if is_numpy else lax.convert_element_type(value, dtype)
     if is_numpy and is_too_wide(dtype):
         value = as_jax(value)

@@ -60,13 +60,16 @@ class StrictAttributes:
 
 _ELSEWHERE = {
     "append": "its length is fixed: make it as long as it gets, `qd.zeros(n)`, and store into `b[k]`",
+    "apply": "write `b[i] = f(b[i])`, where each iteration has its own element",
     "detach": "use jax.lax.stop_gradient on what is loaded from it",
+    "divide": "write `b[i] = b[i] / v`, where each iteration has its own element; `b.at[i].mul(1 / v)` accumulates",
     "extend": "its length is fixed: make it as long as it gets, `qd.zeros(n)`, and store into `b[k]`",
     "fill": "write `b[...] = value`",
     "from_numpy": "give the array as an argument of the function",
     "grad": "take jax.grad of the function",
     "item": "leave it out: `b[k]` is the value",
     "numpy": "return it from the function: what comes back is a JAX array",
+    "power": "write `b[i] = b[i] ** v`, where each iteration has its own element",
     "size": "write math.prod(b.shape)",
     "to_numpy": "return it from the function: what comes back is a JAX array",
     "tolist": "return it from the function: what comes back is a JAX array",
