@@ -16,13 +16,9 @@ from jax.core import ShapedArray
 from qdtrace.compose.direct import leading
 from qdtrace.compose.loop_derivative import (
     Loop,
-    adjoints,
     adjoints_along,
-    adjoints_along_p,
     adjoints_p,
     directional,
-    directional_along,
-    directional_along_p,
     directional_p,
     is_float,
     loop_p,
@@ -55,8 +51,8 @@ class Batch:
             self.varies = self._differing(loop.test, types)[0]
             """True if the elements have different trip counts."""
             after = [m or self.varies for m in self._differing(loop.step, types)]
-            state = [m or a for m, a in zip(before[loop.used :], after, strict=True)]
-            self.axes = (*before[: loop.used], *state)
+            state = [m or a for m, a in zip(before[len(loop.used) :], after, strict=True)]
+            self.axes = (*before[: len(loop.used)], *state)
 
     def _differing(self, function: Callable[[Values, Values], Any], types: Values) -> list[bool]:
         """Returns the mask of results of a function of used values and state that differ between elements."""
@@ -71,7 +67,7 @@ class Batch:
         return found
 
     def _split(self, values: Values) -> tuple[Values, Values]:
-        return values[: self.loop.used], values[self.loop.used :]
+        return self.loop.split(values)[:2]
 
     def _mapped(self, function: Callable[[Values, Values], Any], out: Any) -> Callable[[Values, Values], Any]:
         """Maps a function of one element over all elements."""
@@ -85,7 +81,7 @@ class Batch:
 
     def step(self, used: Values, state: Values) -> list[Any]:
         """Runs one iteration of all elements."""
-        out = [0 if m else None for m in self.axes[self.loop.used :]]
+        out = [0 if m else None for m in self.axes[len(self.loop.used) :]]
         return self._mapped(self.loop.step, out)(used, state)
 
     def _where(self, on: Any, value: Any, other: Any) -> Any:
@@ -99,62 +95,77 @@ class Batch:
         new = [self._where(on, n, o) for n, o in zip(self.step(*self._split(values)), old, strict=True)]
         return [jnp.logical_and(on, self.test(used, new)), *new]
 
-    def run(self, primitive: Any, values: Values, others: Values) -> list[Any]:
+    def run(self, primitive: Any, values: Values, others: Values, **params: Any) -> list[Any]:
         """Applies the primitive to the loop of all elements."""
         used, state = self._split(values)
         test, step = self.test, self.step
         if self.varies:
             state = [self.test(used, state), *state]
             test, step = lambda _, state: jnp.any(state[0]), self.step_of_some
-        made = Loop(test, step, self.loop.used, tuple(map(jax.typeof, state)), self.loop.stack_bytes, self.loop.loc)
-        outs = primitive.bind(*used, *state, *others, loop=made)
+        uses, carries = (tuple(map(jax.typeof, part)) for part in (used, state))
+        made = Loop(test, step, uses, carries, self.loop.stack_bytes)
+        outs = primitive.bind(*used, *state, *others, loop=made, **params)
         return outs[1:] if self.varies and primitive is loop_p else outs
 
 
-FUNCTIONS: dict[Any, Callable[..., list[Any]]] = {
-    loop_p: run,
-    directional_p: directional,
-    adjoints_p: adjoints,
-    directional_along_p: directional_along,
-    adjoints_along_p: adjoints_along,
-}
+FUNCTIONS: dict[Any, Callable[..., list[Any]]] = {loop_p: run, directional_p: directional, adjoints_p: adjoints_along}
 """The function that each primitive runs."""
 
 
 def batching_rule(primitive: Any) -> Callable[..., Any]:
     """Returns JAX's batching rule of a loop, or of a derivative of it."""
-    function = FUNCTIONS[primitive]
 
-    def batched(operands: Values, dims: Sequence[int | None], *, loop: Loop) -> Any:
+    def batched(operands: Values, dims: Sequence[int | None], *, loop: Loop, **params: Any) -> Any:
         operands, given, size = leading(operands, dims)
-        count, axes = loop.count, list(given[: loop.count])
-        if not any(axes):
-            # directions or adjoints at one point: the loop runs once for all of them
-            each = [0 if m else None for m in given]
-            outs = jax.vmap(lambda *xs: function(*xs, loop=loop), each)(*operands)
-            return outs, [0] * len(outs)
-        values, others = operands[:count], operands[count:]
-        floats = [k for k, v in enumerate(values) if is_float(v)]
-        if primitive is directional_p:
-            for k, m in zip(floats, given[count:], strict=True):
-                axes[k] = axes[k] or m
-        elif primitive is not loop_p:
-            axes = [m or k in floats for k, m in enumerate(axes)]  # each element has adjoints of its own
-
-        def spread(value: Any, has: bool, wanted: bool) -> Any:
-            return jnp.broadcast_to(value, (size, *value.shape)) if wanted and not has else value
-
-        values = [spread(*each) for each in zip(values, given, axes, strict=False)]
-        batch = Batch(loop, size, values, axes)
-        values = [spread(*each) for each in zip(values, axes, batch.axes, strict=True)]
-        carried = [k for k in floats if k >= loop.used]
-        # the values are followed by a tangent of each float, or by adjoints and second tangents that all have the axis
-        wanted = [batch.axes[k] for k in floats] if primitive is directional_p else [True] * len(others)
-        others = [spread(*each) for each in zip(others, given[count:], wanted, strict=True)]
-        outs = batch.run(primitive, values, others)
-        found = floats if primitive in (adjoints_p, adjoints_along_p) else carried
-        if primitive is loop_p:
-            found = range(loop.used, count)
-        return outs, [0 if batch.axes[k] else None for k in found]
+        if any(given[: loop.count]):
+            return _batched(primitive, operands, given, size, loop, params)
+        outs = _at_one_point(primitive, given, size, loop, params)(*operands)
+        return outs, [0] * len(outs)
 
     return batched
+
+
+def _at_one_point(primitive: Any, given: Mask, size: int, loop: Loop, params: dict[str, Any]) -> Callable[..., Any]:
+    """Returns the function of directions or adjoints at one point, for all of which the loop runs once.
+
+    Its derivatives are those of a loop that runs for each.
+    """
+    axes = [0 if m else None for m in given]
+    run = jax.custom_jvp(jax.vmap(lambda *xs: FUNCTIONS[primitive](*xs, loop=loop, **params), axes))
+
+    def for_each(*operands: Any) -> list[Any]:
+        spread = [x if m else jnp.broadcast_to(x, (size, *x.shape)) for x, m in zip(operands, given, strict=True)]
+        return _batched(primitive, spread, [True] * len(spread), size, loop, params)[0]
+
+    run.defjvp(lambda operands, tangents: jax.jvp(for_each, operands, tangents))
+    return run
+
+
+def _batched(
+    primitive: Any, operands: Values, given: Mask, size: int, loop: Loop, params: dict[str, Any]
+) -> tuple[list[Any], list[int | None]]:
+    """Returns results of a loop that runs for all elements, and their axes."""
+    count, axes = loop.count, list(given[: loop.count])
+    values, others = operands[:count], operands[count:]
+    floats = [k for k, v in enumerate(values) if is_float(v)]
+    if primitive is directional_p:
+        for k, m in zip(floats, given[count:], strict=True):
+            axes[k] = axes[k] or m
+    elif primitive is not loop_p:
+        axes = [m or k in floats for k, m in enumerate(axes)]  # each element has adjoints of its own
+
+    def spread(value: Any, has: bool, wanted: bool) -> Any:
+        return jnp.broadcast_to(value, (size, *value.shape)) if wanted and not has else value
+
+    values = [spread(*each) for each in zip(values, given, axes, strict=False)]
+    batch = Batch(loop, size, values, axes)
+    values = [spread(*each) for each in zip(values, axes, batch.axes, strict=True)]
+    carried = [k for k in floats if k >= len(loop.used)]
+    # the values are followed by a tangent of each float, or by adjoints and tangents of all, which have the axis
+    wanted = [batch.axes[k] for k in floats] if primitive is directional_p else [True] * len(others)
+    others = [spread(*each) for each in zip(others, given[count:], wanted, strict=True)]
+    outs = batch.run(primitive, values, others, **params)
+    found = floats if primitive is adjoints_p else carried
+    if primitive is loop_p:
+        found = range(len(loop.used), count)
+    return outs, [0 if batch.axes[k] else None for k in found]

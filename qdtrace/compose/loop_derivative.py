@@ -8,6 +8,7 @@ from the checkpoint before them, and keeps some of those in a second stack on th
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +17,12 @@ import jax.numpy as jnp
 from jax.interpreters import ad, mlir
 
 from qdtrace.compose.direct import zero_tangent
-from qdtrace.errors import GradientError
 from qdtrace.trace import compat
 from qdtrace.trace.compat import Primitive, eval_jaxpr
 from qdtrace.trace.dtypes import mode_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from qdtrace.errors import Loc
 
     Values = Sequence[Any]
 
@@ -37,14 +35,12 @@ class Loop:
     """The condition of the loop, as a function of used values and state."""
     step: Callable[[Values, Values], list[Any]]
     """One iteration, which returns the next state."""
-    used: int
-    """Number of values that the loop uses and does not change."""
+    used: tuple[Any, ...]
+    """Types of values that the loop uses and does not change."""
     state: tuple[Any, ...]
     """Types of the carried values."""
     stack_bytes: int
     """Bytes for kept states; at least six are kept."""
-    loc: Loc | None
-    """The user's line of the loop."""
 
     @property
     def between(self) -> int:
@@ -63,15 +59,37 @@ class Loop:
     @property
     def count(self) -> int:
         """The number of values that the loop takes."""
-        return self.used + len(self.state)
+        return len(self.used) + len(self.state)
+
+    @functools.cached_property
+    def along(self) -> Loop:
+        """The loop with tangents: it carries those of floats behind its state, and uses those of what it uses."""
+        used, state = len(self.used), len(self.state)
+
+        def test(values: Values, carried: Values) -> Any:
+            return self.test(values[:used], carried[:state])
+
+        def step(values: Values, carried: Values) -> list[Any]:
+            operands = [*values[:used], *carried[:state]]
+            given = _with_nothing(operands, [*values[used:], *carried[state:]])
+            outs, found = jax.jvp(lambda *xs: self.step(xs[:used], xs[used:]), operands, given)
+            return [*outs, *(t for v, t in zip(outs, found, strict=True) if is_float(v))]
+
+        uses, carries = ((*some, *_floats(some)) for some in (self.used, self.state))
+        return Loop(test, step, uses, carries, self.stack_bytes)
+
+    def woven(self, values: Values, tangents: Values) -> list[Any]:
+        """Returns the operands of `along`: values of the loop, and tangents of the floats among them."""
+        return _woven(values, len(self.used), tangents, len(_floats(self.used)))
 
     def split(self, operands: Values) -> tuple[Values, Values, Values]:
         """Splits operands into used values, initial state, and the other operands of a derivative."""
-        return operands[: self.used], operands[self.used : self.count], operands[self.count :]
+        used = len(self.used)
+        return operands[:used], operands[used : self.count], operands[self.count :]
 
 
 def while_loop(
-    condition: Callable[[Any], Any], body: Callable[[Any], Any], initial: Any, stack_bytes: int, loc: Loc | None
+    condition: Callable[[Any], Any], body: Callable[[Any], Any], initial: Any, stack_bytes: int
 ) -> Any:
     """Runs `lax.while_loop` with a reverse, whose stacks take `stack_bytes`, or six states if those are larger."""
     leaves, tree = jax.tree.flatten(initial)
@@ -107,7 +125,7 @@ def while_loop(
 
     used = [*consts, *(x for x, f in zip(leaves, fixed, strict=True) if f)]
     state = changing(leaves)
-    loop = Loop(test, step, len(used), tuple(map(jax.typeof, state)), stack_bytes, loc)
+    loop = Loop(test, step, tuple(map(jax.typeof, used)), tuple(map(jax.typeof, state)), stack_bytes)
     return jax.tree.unflatten(tree, whole(used, loop_p.bind(*used, *state, loop=loop)))
 
 
@@ -130,14 +148,18 @@ def is_float(value: Any) -> bool:
 
 def directional(*operands: Any, loop: Loop) -> list[Any]:
     """Returns tangents of the floats that the loop carries, from tangents of all float operands."""
-    values, given = operands[: loop.count], iter(operands[loop.count :])
-    tangents = [next(given) if is_float(v) else _nothing(v) for v in values]
-    outs, found = jax.jvp(lambda *xs: run(*xs, loop=loop), values, tuple(tangents))
-    return [t for v, t in zip(outs, found, strict=True) if is_float(v)]
+    values, tangents = operands[: loop.count], operands[loop.count :]
+    return run(*loop.woven(values, tangents), loop=loop.along)[len(loop.state) :]
 
 
 def _nothing(value: Any) -> Any:
     return jnp.zeros(jnp.shape(value), jax.dtypes.float0)
+
+
+def _with_nothing(values: Values, tangents: Values) -> list[Any]:
+    """Returns tangents of values, given those of floats."""
+    given = iter(tangents)
+    return [next(given) if is_float(v) else _nothing(v) for v in values]
 
 
 def adjoints(*operands: Any, loop: Loop) -> list[Any]:
@@ -166,6 +188,11 @@ def adjoints(*operands: Any, loop: Loop) -> list[Any]:
     start = _as_varying(initial, (jnp.int32(0), positions, inner, zeros, tuple(given)))
     *_, of_used, of_state = jax.lax.fori_loop(0, trips, back, start)
     return [*of_used, *of_state]
+
+
+def _woven(ones: Values, count: int, others: Values, other_count: int) -> list[Any]:
+    """Returns two sequences, each with a part of used values and one of carried ones, as one."""
+    return [*ones[:count], *others[:other_count], *ones[count:], *others[other_count:]]
 
 
 def _floats(values: Values) -> list[Any]:
@@ -249,15 +276,33 @@ def _advance(loop: Loop, used: Values, span: tuple[Any, Any], state: Any, stack:
 def _primitive(name: str, function: Callable[..., list[Any]], types: Callable[[Values, Loop], list[Any]]) -> Any:
     made = Primitive(name)
     made.multiple_results = True
-    made.def_impl(lambda *operands, loop: jax.jit(lambda *xs: function(*xs, loop=loop))(*operands))
-    made.def_abstract_eval(lambda *operands, loop: types(operands, loop))
+    made.def_impl(lambda *operands, **params: jax.jit(lambda *xs: function(*xs, **params))(*operands))
+    made.def_abstract_eval(lambda *operands, loop, **_: types(operands, loop))
     mlir.register_lowering(made, mlir.lower_fun(function, multiple_results=True))
     return made
 
 
+def _own(operands: Values, loop: Loop, order: int) -> int:
+    """Returns the number of operands of adjoints before those that the adjoints are linear in."""
+    own, more = loop.count, len(_floats(loop.state))
+    for _ in range(order):
+        own += more
+        more = len(_floats(operands[:own]))
+    return own
+
+
+def adjoints_along(*operands: Any, loop: Loop, order: int) -> list[Any]:
+    """Returns adjoints, differentiated `order` times: each time tangents of all floats are more operands."""
+    if not order:
+        return adjoints(*operands, loop=loop)
+    own = _own(operands, loop, order)
+    values, given = operands[:own], tuple(_with_nothing(operands[:own], operands[own:]))
+    return list(jax.jvp(lambda *xs: adjoints_along(*xs, loop=loop, order=order - 1), values, given)[1])
+
+
 loop_p = _primitive("qd_loop", run, lambda _, loop: list(loop.state))
 directional_p = _primitive("qd_loop_directional", directional, lambda _, loop: _floats(loop.state))
-adjoints_p = _primitive("qd_loop_adjoints", adjoints, lambda operands, loop: _floats(operands[: loop.count]))
+adjoints_p = _primitive("qd_loop_adjoints", adjoints_along, lambda operands, loop: _floats(operands[: loop.count]))
 
 
 def _filled(values: Values, tangents: Values) -> list[Any]:
@@ -266,67 +311,59 @@ def _filled(values: Values, tangents: Values) -> list[Any]:
     return [jnp.zeros_like(v) if type(t) is ad.Zero else t for v, t in pairs]
 
 
+def _is_still(tangents: Values) -> bool:
+    return all(type(t) is ad.Zero for t in tangents)
+
+
 def _jvp(values: Values, tangents: Values, *, loop: Loop) -> Any:
     outs = loop_p.bind(*values, loop=loop)
     found = iter(directional_p.bind(*values, *_filled(values, tangents), loop=loop))
     return outs, [next(found) if is_float(v) else zero_tangent(v) for v in outs]
 
 
-def _own(operands: Values, loop: Loop, primitive: Any) -> int:
-    """Returns the number of a derivative's operands, which come before their tangents."""
-    return loop.count + len(_floats(operands[: loop.count] if primitive is directional_p else loop.state))
+def _jvp_of_directional(operands: Values, tangents: Values, *, loop: Loop) -> Any:
+    outs, count = directional_p.bind(*operands, loop=loop), loop.count
+    turned = _filled(operands[count:], tangents[count:])
+    if _is_still(tangents[:count]):  # linear in all others
+        return outs, directional_p.bind(*operands[:count], *turned, loop=loop)
+    at, floats = loop.woven(operands[:count], operands[count:]), len(_floats(loop.used))
+    direction = _woven(_filled(operands[:count], tangents[:count]), floats, turned, floats)
+    return outs, directional_p.bind(*at, *direction, loop=loop.along)[len(outs) :]
 
 
-def _second(primitive: Any, function: Callable[..., list[Any]]) -> Any:
-    """Returns the primitive of the directional derivative of a derivative, which has no reverse, and its function."""
-
-    def along(*operands: Any, loop: Loop) -> list[Any]:
-        own = _own(operands, loop, primitive)
-        values, given = operands[:own], iter(operands[own:])
-        tangents = tuple(next(given) if is_float(v) else _nothing(v) for v in values)
-        return list(jax.jvp(lambda *xs: function(*xs, loop=loop), tuple(values), tangents)[1])
-
-    def jvp(operands: Values, tangents: Values, *, loop: Loop) -> Any:
-        given = [
-            _nothing(v) if not is_float(v) else ad.instantiate_zeros(t) for v, t in zip(operands, tangents, strict=True)
-        ]
-        return jax.jvp(lambda *xs: along(*xs, loop=loop), tuple(operands), tuple(given))
-
-    def first_jvp(operands: Values, tangents: Values, *, loop: Loop) -> Any:
-        outs, count = primitive.bind(*operands, loop=loop), loop.count
-        if all(type(t) is ad.Zero for t in tangents[:count]):  # linear in all others
-            return outs, primitive.bind(*operands[:count], *_filled(operands[count:], tangents[count:]), loop=loop)
-        return outs, made.bind(*operands, *_filled(operands, tangents), loop=loop)
-
-    def refuse(cotangents: Values, *operands: Any, loop: Loop) -> Any:
-        raise GradientError(
-            "needs forward mode over reverse mode for second derivatives of a qd.while_ around loops, got reverse mode",
-            loc=loop.loc,
-            help="jax.jacfwd or jax.jvp of jax.grad (as jax.hessian does)",
-        )
-
-    def types(operands: Values, loop: Loop) -> list[Any]:
-        return _floats(loop.state if primitive is directional_p else operands[: loop.count])
-
-    made = _primitive(f"{primitive.name}_along", along, types)
-    ad.primitive_jvps[primitive] = first_jvp
-    ad.primitive_jvps[made] = jvp
-    ad.primitive_transposes[made] = refuse
-    return made, along
+def _jvp_of_adjoints(operands: Values, tangents: Values, *, loop: Loop, order: int) -> Any:
+    # a rule for reverse mode need not be linear in adjoints: they are operands as all others are
+    outs = adjoints_p.bind(*operands, loop=loop, order=order)
+    return outs, adjoints_p.bind(*operands, *_filled(operands, tangents), loop=loop, order=order + 1)
 
 
 def _transpose(cotangents: Values, *operands: Any, loop: Loop) -> list[Any]:
     given = [ad.instantiate_zeros(c) for c in cotangents]
-    return [None] * loop.count + list(adjoints_p.bind(*operands[: loop.count], *given, loop=loop))
+    return [None] * loop.count + list(adjoints_p.bind(*operands[: loop.count], *given, loop=loop, order=0))
 
 
-def _transpose_of_adjoints(cotangents: Values, *operands: Any, loop: Loop) -> list[Any]:
-    given = [ad.instantiate_zeros(c) for c in cotangents]
-    return [None] * loop.count + list(directional_p.bind(*operands[: loop.count], *given, loop=loop))
+def _transpose_of_adjoints(cotangents: Values, *operands: Any, loop: Loop, order: int) -> list[Any]:
+    """Returns the transpose in the last operands: adjoints are the transpose of tangents, along the `cotangents`."""
+    given, own = [ad.instantiate_zeros(c) for c in cotangents], _own(operands, loop, order)
+
+    def along(*values: Any, order: int) -> Any:
+        """Returns the product of the adjoints of one order less and `given`."""
+        last = _own(values, loop, order)
+        if not order:
+            found = directional_p.bind(*values[:last], *given, loop=loop)
+            return sum(jnp.sum(t * c) for t, c in zip(found, values[last:], strict=True))
+        tangents = _with_nothing(values[:last], values[last:])
+        return jax.jvp(lambda *xs: along(*xs, order=order - 1), values[:last], tuple(tangents))[1]
+
+    if not order:
+        return [None] * own + list(directional_p.bind(*operands[:own], *given, loop=loop))
+    known = operands[:own]
+    product, pull = jax.vjp(lambda *xs: along(*_merged(known, xs), order=order - 1), *_floats(known))
+    return [None] * own + list(pull(jnp.ones_like(product)))
 
 
 ad.primitive_jvps[loop_p] = _jvp
+ad.primitive_jvps[directional_p] = _jvp_of_directional
+ad.primitive_jvps[adjoints_p] = _jvp_of_adjoints
 ad.primitive_transposes[directional_p] = _transpose
 ad.primitive_transposes[adjoints_p] = _transpose_of_adjoints
-directional_along_p, directional_along = _second(directional_p, directional)
-adjoints_along_p, adjoints_along = _second(adjoints_p, adjoints)

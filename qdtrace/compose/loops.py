@@ -98,7 +98,7 @@ def loop_of_tasks(stager: Stager, region: Region) -> None:
     limit = min(STACK_BYTES, memory_part(stager.options))
     guarded = bool(stager.conditions) or has_jump(region, "qd_break")
     is_tied = False
-    goes_on, outs = while_loop(condition, body, (starts, contents), limit, region.loc)
+    goes_on, outs = while_loop(condition, body, (starts, contents), limit)
     if is_tied:
         stager.tokens.append(goes_on)
     for state, out in zip(states, outs, strict=True):

@@ -134,6 +134,12 @@ def test_lanes_that_are_not_idle_fail(f: Callable[..., Any]) -> None:
             jax.block_until_ready(jax.vmap(f, (None, 0))(X, np.array(keys, np.int32)))
 
 
+def test_a_loop_that_no_lane_differs_in() -> None:
+    """JAX asks for the rule of such loops as well: it ended in a primitive that nothing lowers."""
+    f = lambda y: rest(X, 5) + rest_by_steps(X, 3) + y  # noqa: E731
+    np.testing.assert_array_equal(jax.vmap(f)(X), f(0.0) + X)
+
+
 def test_loops_without_such_calls_are_those_of_jax() -> None:
     @qd.jit
     def double(x: Any) -> Any:
