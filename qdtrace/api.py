@@ -226,10 +226,10 @@ class Jitted(Wrapped[P, R_co]):
             if better is None:
                 raise
             raise better from None
-        from qdtrace.lowered import Lowered, find_programs  # only here, as `tracing` below
+        from qdtrace.lowered import Lowered, find_parts  # only here, as `tracing` below
 
-        programs = find_programs(traced.jaxpr, backend(target).machine)
-        return Lowered(self._name, programs, target, traced.lower)
+        parts = find_parts(traced.jaxpr, backend(target).machine)
+        return Lowered(self._name, parts, target, traced.lower)
 
     def _platform(self) -> str:
         """Returns the platform that a call compiles for."""

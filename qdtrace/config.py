@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 FuseMode = Literal["off", "auto", "aggressive"]
 Codegen = Literal["auto", "llvm", "triton"]
+ArrayMapping = Literal["auto", "lanes", "batch"]
 Bounds = Literal["raise", "clip", "unchecked"]
 FastMath = Literal[False, True, "approx"]
 Debug = Literal[False, True, "nans"]
@@ -122,6 +123,13 @@ class Options:
         "auto",
         "code of GPUs: 'auto' takes Triton for scans where it is installed and `block_dim` is None, "
         "else LLVM; 'triton' is refused where it cannot make a task; on the CPU always LLVM, and 'triton' is refused",
+    )
+
+    array_mapping: ArrayMapping = _knob(  # noqa: RUF009 - a field
+        "auto",
+        "who works on arrays of a qd.vmap's lanes: 'lanes' each lane on its own, in the loop; 'batch' XLA on those of "
+        "all lanes, wherever these come together; 'auto' XLA where the function has products or factorisations of "
+        "large arrays (docs/performance.md)",
     )
 
     def __post_init__(self) -> None:

@@ -21,10 +21,11 @@ from qdtrace.passes.observers import write_page
 from qdtrace.passes.pipelines import REWRITES, optimise
 from qdtrace.passes.stage_record import Recorder
 from qdtrace.trace import compat
+from qdtrace.vmap_batch import described
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from qdtrace.analysis.machine import Machine
     from qdtrace.backend import Backend
@@ -58,17 +59,26 @@ class TaskInfo:
 def find_programs(closed_jaxpr: Any, machine: Machine) -> list[StagedProgram]:
     """Returns all programs that a jaxpr reaches on a machine in order, those of derivatives and of inner jaxprs
     included, dead ones excluded."""
-    return list(_programs(compat.without_dead_code(closed_jaxpr), machine))
+    return [part for part in find_parts(closed_jaxpr, machine) if not isinstance(part, TaskInfo)]
 
 
-def _programs(jaxpr: Any, machine: Machine) -> Iterator[StagedProgram]:
+def find_parts(closed_jaxpr: Any, machine: Machine) -> list[StagedProgram | TaskInfo]:
+    """Returns what `find_programs` does and, in their places, the parts of lanes that XLA runs for a whole batch."""
+    return list(_parts(compat.without_dead_code(closed_jaxpr), machine))
+
+
+def _parts(jaxpr: Any, machine: Machine) -> Iterator[StagedProgram | TaskInfo]:
     for eqn in jaxpr.eqns:
         if eqn.primitive is call_p:
             yield eqn.params["staged"].on(machine.platform)
         elif eqn.primitive is derivative_p:
             yield eqn.params["spec"].derived_for(machine)
-        for inner in compat.inner_jaxprs(eqn):
-            yield from _programs(compat.open_jaxpr(inner), machine)
+        elif (stage := described(eqn)) is not None:
+            name, size, reason = stage
+            yield TaskInfo(name, (0, size), "xla", reason, 0, 0)
+        else:
+            for inner in compat.inner_jaxprs(eqn):
+                yield from _parts(compat.open_jaxpr(inner), machine)
 
 
 class Lowered:
@@ -86,9 +96,12 @@ class Lowered:
     8000
     """
 
-    def __init__(self, name: str, programs: list[StagedProgram], target: str, lower: Callable[[], Any]) -> None:
+    def __init__(
+        self, name: str, parts: Sequence[StagedProgram | TaskInfo], target: str, lower: Callable[[], Any]
+    ) -> None:
         self.name = name
-        self.programs = programs
+        self.programs = [part for part in parts if not isinstance(part, TaskInfo)]
+        self._parts = parts
         self.target = target
         self._lower = functools.cache(lower)
 
@@ -96,9 +109,12 @@ class Lowered:
     def tasks(self) -> list[TaskInfo]:
         """The launches left after all passes, in order, over all programs of the function.
 
-        Clearing a buffer to its initial value is not a launch.
+        Clearing a buffer to its initial value is not a launch. A part of a `qd.vmap` function that XLA runs for all
+        lanes together has a row with the code generator `xla`.
         """
-        return [info for staged in self.programs for info in self._tasks_of(staged)]
+        return [
+            info for part in self._parts for info in ([part] if isinstance(part, TaskInfo) else self._tasks_of(part))
+        ]
 
     @property
     def storage(self) -> list[StorageChoice]:

@@ -2,7 +2,8 @@
 
 A call at the top runs `_map` under `qd.jit`: one loop over the batch, whose body selects the arguments of its element,
 calls the function and stores its results. If the function is, or only calls, another `qd.vmap`, the loop runs over the
-product of both batches (`vmap_plan`). A `qd.vmap` in the middle of a lane is `jax.vmap` there.
+product of both batches (`vmap_plan`). A `qd.vmap` in the middle of a lane is `jax.vmap` there. Where lanes come
+together at products of large arrays, XLA runs these between loops (`vmap_batch`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from qdtrace.trace.dtypes import is_key, mode_for
 from qdtrace.trace.loops import ndrange
 from qdtrace.trace.loops import range as qd_range
 from qdtrace.trace.source import user_loc
+from qdtrace.vmap_batch import chosen_stages, placed, run_stages
 from qdtrace.vmap_cache import compiled_for
 from qdtrace.vmap_plan import (
     REFERENCE,
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from qdtrace.api import Jitted
+    from qdtrace.vmap_stages import Stage
     from qdtrace.wrapped import Numbers
 
 P = ParamSpec("P")
@@ -180,6 +183,9 @@ def _map(mapping: Mapping, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     context = get_current()
     assert context is not None
     plan = plan_of(mapping, args, kwargs, context)
+    stages, varies = chosen_stages(plan, mapping.leaf_axes(args, kwargs))
+    if stages:
+        return _in_stages(mapping, plan, stages, varies, args, kwargs)
     with mode_for(slot.dtype for slot in plan.slots if slot is not None):
         outs = [None if slot is None else empty(slot.shape, slot.dtype) for slot in plan.slots]
     values = _unmapped(mapping, plan, args, kwargs)
@@ -199,6 +205,19 @@ def _map(mapping: Mapping, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         if out is not None and slot is not None:
             values[k] = out if slot.impl is None else jax.random.wrap_key_data(out[...], impl=slot.impl)
     return jax.tree.unflatten(plan.tree, [values[k] for k in range(len(outs))])
+
+
+def _in_stages(mapping: Mapping, plan: Plan, stages: list[Stage], varies: set[Any], args: Any, kwargs: Any) -> Any:
+    """Maps a function whose array work is for the whole batch."""
+    args, kwargs = as_values((args, kwargs))
+    values = _unmapped(mapping, plan, args, kwargs)
+    leaves = jax.tree.leaves((args, kwargs))
+    given = list(zip(leaves, mapping.leaf_axes(args, kwargs), strict=True))
+    found = run_stages(plan, stages, varies, given, mapping.f)
+    for k, (slot, value) in enumerate(zip(plan.slots, found, strict=True)):
+        if slot is not None:
+            values[k] = placed(value, slot.order.index(0), plan.sizes[0])
+    return jax.tree.unflatten(plan.tree, [values[k] for k in range(len(found))])
 
 
 def _unmapped(mapping: Mapping, plan: Plan, args: Any, kwargs: Any) -> dict[int, Any]:

@@ -243,6 +243,8 @@ class Plan:
     slots: tuple[Slot | None, ...]
     """Places of the results; None for one that some level does not map."""
     tree: Any
+    element: Any = None
+    """The function of one element as a jaxpr."""
 
 
 @dataclass
@@ -253,6 +255,8 @@ class _Levels:
     elements: list[Any]
     """Shapes of the leaves for one element."""
     tree: Any
+    element: Any = None
+    """The innermost function as a jaxpr."""
 
 
 def plan_of(mapping: Mapping, args: Any, kwargs: Any, context: TraceContext) -> Plan:
@@ -261,16 +265,20 @@ def plan_of(mapping: Mapping, args: Any, kwargs: Any, context: TraceContext) -> 
     slots = [
         _slot(element, [axes[k] for axes in levels.axes], levels.sizes) for k, element in enumerate(levels.elements)
     ]
-    return Plan(tuple(levels.sizes), tuple(slots), levels.tree)
+    return Plan(tuple(levels.sizes), tuple(slots), levels.tree, levels.element)
 
 
 def _slot(element: Any, axes: list[int | None], sizes: list[int]) -> Slot | None:
+    return None if None in axes else slot_of(element, axes, sizes)
+
+
+def slot_of(element: Any, axes: Sequence[int | None], sizes: Sequence[int]) -> Slot:
+    """Returns the place of a result of one element in the whole; each level has an axis."""
     shape: list[int] = list(element.shape)
     order: list[int | None] = [None] * len(shape)
     for level in range(len(sizes) - 1, -1, -1):
         axis = axes[level]
-        if axis is None:
-            return None
+        assert axis is not None
         if not -len(shape) - 1 <= axis <= len(shape):
             raise TraceTypeError(
                 f"qd.vmap needs an axis within the rank of the result, got out_axes={axis} for shape "
@@ -344,7 +352,7 @@ def _probe(f: Callable[..., Any], args: Any, kwargs: Any, context: TraceContext,
     if is_tail and all(map(_is_free, compat.open_jaxpr(closed).eqns)):
         return probe.calls[0].levels
     elements, tree = jax.tree.flatten(shapes)
-    return _Levels([], [], elements, tree)
+    return _Levels([], [], elements, tree, closed)
 
 
 def without_cells(results: Any) -> Any:

@@ -4,6 +4,7 @@ import atexit
 import gc
 import os
 import re
+from collections.abc import Generator
 from pathlib import Path
 
 import jax
@@ -67,6 +68,10 @@ ANY_DEVICE = (
 marked `cpu`."""
 
 
+LANES_ALONE = frozenset({"autodiff", "coverage", "differential", "edges", "importer", "lowering", "rules"})
+"""Folders whose tests are about the code of a lane."""
+
+
 def pytest_configure(config: pytest.Config) -> None:
     # tests change passes and limits in memory, which a key of the source's hash does not show
     os.environ["QD_OFFLINE_CACHE_PASSES"] = "0"
@@ -114,6 +119,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def young_heap() -> None:
     """Has collections of cycles in a test look only at what it makes: late in a run, one of all takes half a second."""
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def arrays_in_lanes(request: pytest.FixtureRequest) -> Generator[None]:
+    """Keeps arrays of lanes in their loop where rules for these are tested; XLA would take the large ones."""
+    if request.path.relative_to(HERE).parts[0] not in LANES_ALONE:
+        yield
+        return
+    before, qd.config.array_mapping = qd.config.array_mapping, "lanes"
+    yield
+    qd.config.array_mapping = before
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -1,0 +1,111 @@
+"""Runs the stages of a mapped function in turn: those of the whole batch by XLA, those of lanes as a loop."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+
+from qdtrace.config import current
+from qdtrace.trace import compat
+from qdtrace.trace.allocation import empty
+from qdtrace.trace.dtypes import is_key, mode_for
+from qdtrace.trace.loops import range as qd_range
+from qdtrace.vmap_plan import Part, slot_of
+from qdtrace.vmap_stages import CPU, GPU, jaxprs_of, largest, stages_of, varying
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from qdtrace.vmap_plan import Plan
+    from qdtrace.vmap_stages import Stage
+
+Value = tuple[Any, int | None]
+"""A variable of one element for all elements, with their axis; None: all have the same value."""
+_NAME = re.compile(r"^(.+)\.batch_of_(\d+)$")
+
+
+def chosen_stages(plan: Plan, axes: Sequence[int | None]) -> tuple[list[Stage], set[Any]]:
+    """Returns the stages of a mapped function on this machine, none where all is one loop, and what varies in them.
+
+    The machine is that of JAX's default device: a function that is lowered for another one has this choice, too.
+    """
+    mode = current().array_mapping
+    if mode == "lanes" or len(plan.sizes) != 1 or not plan.sizes[0]:
+        return [], set()
+    given = [v for v, axis in zip(compat.open_jaxpr(plan.element).invars, axes, strict=True) if axis is not None]
+    varies = varying(plan.element, given)
+    limits = None if mode == "batch" else CPU if jax.default_backend() == "cpu" else GPU
+    return stages_of(plan.element, varies, limits), varies
+
+
+def run_stages(
+    plan: Plan, stages: Sequence[Stage], varies: Collection[Any], given: Sequence[Value], f: Callable[..., Any]
+) -> list[Value]:
+    """Returns the results of the function of one element, `plan.element`, for all elements."""
+    jaxpr = compat.open_jaxpr(plan.element)
+    size = plan.sizes[0]
+    name = f"{getattr(f, '__name__', type(f).__name__)}.batch_of_{size}"
+    known: dict[Any, Value] = dict(zip(jaxpr.invars, given, strict=True))
+    known.update((v, (x, None)) for v, x in zip(jaxpr.constvars, compat.constants_of(plan.element), strict=True))
+    for stage, part in zip(stages, jaxprs_of(stages, jaxpr.outvars), strict=True):
+        operands = [known[v] for v in part.invars]
+        if stage.batched:
+            results = _batched(part, operands, [0 if v in varies else None for v in part.outvars], size, name)
+        else:
+            results = _looped(part, operands, size, f)
+        known.update(zip(part.outvars, results, strict=True))
+    return [known[v] if isinstance(v, compat.Var) else (v.val, None) for v in jaxpr.outvars]
+
+
+def _batched(part: Any, operands: Sequence[Value], axes: Sequence[int | None], size: int, name: str) -> list[Value]:
+    """Runs a stage for the whole batch; what no element of it differs in is computed once."""
+    function = compat.function_of(part)
+    in_axes = tuple(axis for _, axis in operands)
+
+    def whole(*xs: Any) -> list[Any]:
+        if all(axis is None for axis in in_axes):
+            return list(function(*xs))
+        return jax.vmap(lambda *xs: list(function(*xs)), in_axes, list(axes), axis_size=size)(*xs)
+
+    whole.__name__ = whole.__qualname__ = name
+    return list(zip(jax.jit(whole)(*(x for x, _ in operands)), axes, strict=True))
+
+
+def _looped(part: Any, operands: Sequence[Value], size: int, f: Callable[..., Any]) -> list[Value]:
+    """Runs a stage as a loop over lanes."""
+    slots = [slot_of(v.aval, [0], [size]) for v in part.outvars]
+    with mode_for(slot.dtype for slot in slots):
+        outs = [empty(slot.shape, slot.dtype) for slot in slots]
+    parts = [(Part(x), axis) for x, axis in operands]
+    run = compat.function_of(part)
+    for index in qd_range(size).over(f):
+        xs = [(x if axis is None else x.select(axis, index)).value(lazy=False) for x, axis in parts]
+        for out, slot, y in zip(outs, slots, run(*xs), strict=True):
+            out[slot.index((index,))] = jax.random.key_data(y) if is_key(y) else y
+    return [
+        (out[...] if slot.impl is None else jax.random.wrap_key_data(out[...], impl=slot.impl), 0)
+        for out, slot in zip(outs, slots, strict=True)
+    ]
+
+
+def placed(value: Value, axis: int, size: int) -> Any:
+    """Returns a result for all elements with their axis in this place."""
+    x, found = value
+    if found is not None:
+        return jnp.moveaxis(x, found, axis)
+    x = jnp.asarray(x)
+    return jnp.broadcast_to(jnp.expand_dims(x, axis), (*x.shape[:axis], size, *x.shape[axis:]))
+
+
+def described(eqn: Any) -> tuple[str, int, str] | None:
+    """Returns name, number of elements and reason of a stage of the whole batch; None for any other equation."""
+    found = _NAME.match(str(eqn.params.get("name", "")))
+    if found is None:
+        return None
+    one = largest(compat.open_jaxpr(eqn.params["jaxpr"]).eqns)
+    shape = "x".join(map(str, one.outvars[0].aval.shape))
+    reason = f"array operations of XLA for all lanes together; the largest: {one.primitive} of {shape}"
+    return found[0], int(found[2]), reason

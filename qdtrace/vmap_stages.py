@@ -1,0 +1,178 @@
+"""Cuts a lane's function into parts that XLA runs once for the whole batch, and parts of the loop over lanes.
+
+A product of two matrices in a lane is a loop of one thread; of all lanes it is one call of a batched library. Where all
+lanes reach such an equation together, outside of any loop that they may leave at different times, XLA runs it
+(docs/design/0045). The jaxpr of one element is cut into *stages*, in turn of the whole batch and of the loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from qdtrace.trace import compat
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Sizes from which on a batched library is faster than a thread of each lane, on one kind of machine."""
+
+    product: int
+    """Multiplications of one product of two arrays."""
+    shared: int
+    """The same, where one operand is equal in all lanes: XLA makes one product of them."""
+    in_memory: int
+    """The same, where an array is too large for registers."""
+    side: int
+    """Side of a matrix that is factorised, or solved with."""
+    spectral: int
+    """Side of a matrix whose eigenvalues or singular values are asked for."""
+
+
+CPU = Limits(product=4097, shared=4097, in_memory=1024, side=17, spectral=17)
+"""Measured with AVX-512 and AVX2: docs/design/0045."""
+GPU = Limits(product=1500, shared=256, in_memory=1024, side=12, spectral=8)
+"""Measured on an H200: docs/design/0045."""
+_REGISTERS = 256
+"""The most elements of an array of a lane that is held as scalars."""
+_FACTORISATIONS = frozenset({
+    "cholesky", "geqrf", "householder_product", "lu", "ormqr", "triangular_solve", "tridiagonal_solve",
+})  # fmt: skip
+_SPECTRAL = frozenset({"eig", "eigh", "hessenberg", "schur", "svd", "tridiagonal"})
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Equations of a lane's function that run together."""
+
+    eqns: tuple[Any, ...]
+    batched: bool
+    """True: XLA runs them for all lanes at once. False: they are a loop over lanes."""
+
+
+def stages_of(jaxpr: Any, varies: Collection[Any], limits: Limits | None) -> list[Stage]:
+    """Returns the stages of the jaxpr of one element; none where all of it stays in the loop over lanes.
+
+    Args:
+        jaxpr: the jaxpr.
+        varies: those of its variables that differ from lane to lane (`varying`).
+        limits: sizes from which on XLA is faster; None: whatever may run for the whole batch does so.
+    """
+    opened = compat.open_jaxpr(jaxpr)
+    eqns: list[Any] = opened.eqns
+    if compat.has_markers(opened.effects):
+        return []
+    bound = [_stays(eqn) for eqn in eqns]
+    heavy = [
+        not stays and (limits is None or _is_heavy_inside(eqn, varies, limits))
+        for eqn, stays in zip(eqns, bound, strict=True)
+    ]
+    if not any(heavy):
+        return []
+    at = _earliest(eqns, bound, heavy)
+    if not any(h and k == 0 for h, k in zip(heavy, at, strict=True)):
+        at = [max(k, 1) for k in at]  # what comes first is no work for the whole batch
+    _sink(eqns, at, [b or h for b, h in zip(bound, heavy, strict=True)], opened.outvars)
+    stages = [Stage(tuple(e for e, k in zip(eqns, at, strict=True) if k == n), n % 2 == 0) for n in range(max(at) + 1)]
+    return [stage for stage in stages if stage.eqns]
+
+
+def varying(jaxpr: Any, given: Iterable[Any]) -> set[Any]:
+    """Returns the variables of a jaxpr that depend on those given."""
+    found = set(given)
+    for eqn in compat.open_jaxpr(jaxpr).eqns:
+        if any(isinstance(v, compat.Var) and v in found for v in eqn.invars):
+            found.update(eqn.outvars)
+    return found
+
+
+def jaxprs_of(stages: Sequence[Stage], results: Sequence[Any]) -> list[Any]:
+    """Returns each stage as a jaxpr: of the variables that it reads, those of its own that others read."""
+    wanted = {v for v in results if isinstance(v, compat.Var)}
+    found: list[Any] = []
+    for stage in reversed(stages):
+        made = [v for eqn in stage.eqns for v in eqn.outvars]
+        inside = set(made)
+        read = dict.fromkeys(
+            v for eqn in stage.eqns for v in eqn.invars if isinstance(v, compat.Var) and v not in inside
+        )
+        found.insert(0, compat.jaxpr_of(stage.eqns, list(read), [v for v in made if v in wanted]))
+        wanted |= read.keys()
+    return found
+
+
+def largest(eqns: Iterable[Any]) -> Any:
+    """Returns the equation whose results have most elements among those that a batched library has, inner ones too."""
+    known = _FACTORISATIONS | _SPECTRAL | {"dot_general", "conv_general_dilated"}
+    every = list(compat.all_eqns(tuple(eqns)))
+    return max([e for e in every if e.primitive.name in known] or every, key=lambda e: e.outvars[0].aval.size)
+
+
+def _earliest(eqns: Sequence[Any], bound: Sequence[bool], heavy: Sequence[bool]) -> list[int]:
+    """Returns the first stage in which each equation can run: those of the whole batch have even numbers."""
+    known: dict[Any, int] = {}
+    at: list[int] = []
+    for eqn, stays, is_heavy in zip(eqns, bound, heavy, strict=True):
+        stage = max((known.get(v, 0) for v in eqn.invars if isinstance(v, compat.Var)), default=0)
+        if (stays and stage % 2 == 0) or (is_heavy and stage % 2 == 1):
+            stage += 1
+        at.append(stage)
+        known.update(dict.fromkeys(eqn.outvars, stage))
+    return at
+
+
+def _sink(eqns: Sequence[Any], at: list[int], fixed: Sequence[bool], results: Sequence[Any]) -> None:
+    """Moves an equation to the stage that reads it first, if what it reads is no larger than what it makes."""
+    kept = {v for v in results if isinstance(v, compat.Var)}
+    first: dict[Any, int] = {}
+    for k in range(len(eqns) - 1, -1, -1):
+        eqn = eqns[k]
+        operands: list[Any] = [v for v in eqn.invars if isinstance(v, compat.Var)]
+        readers = [first[v] for v in eqn.outvars if v in first]
+        grows = sum(v.aval.size for v in operands) <= sum(v.aval.size for v in eqn.outvars)
+        if readers and grows and not fixed[k] and kept.isdisjoint(eqn.outvars):
+            at[k] = max(at[k], min(readers))
+        for v in operands:
+            first[v] = min(first.get(v, at[k]), at[k])
+
+
+def _stays(eqn: Any) -> bool:
+    """Returns whether an equation is for the loop over lanes.
+
+    Lanes leave a `while` at different times, and only this package has its derivative; effects happen in each lane.
+    """
+    return bool(eqn.effects) or any(e.primitive.name == "while" for e in compat.all_eqns((eqn,)))
+
+
+def _is_heavy_inside(eqn: Any, varies: Collection[Any], limits: Limits) -> bool:
+    if any(_is_heavy(e, varies, limits) for e in (eqn,)):
+        return True
+    return any(_is_heavy(e, None, limits) for e in compat.all_eqns((eqn,)) if e is not eqn)
+
+
+def _is_heavy(eqn: Any, varies: Collection[Any] | None, limits: Limits) -> bool:
+    """Returns whether a batched library is faster at an equation; `varies` is None where that is not known."""
+    name = eqn.primitive.name
+    if name == "dot_general":
+        (contracted, _), _ = eqn.params["dimension_numbers"]
+        depth = prod(eqn.invars[0].aval.shape[k] for k in contracted)
+        return eqn.outvars[0].aval.size * depth >= _least(eqn, varies, limits)
+    if name == "conv_general_dilated":
+        return eqn.outvars[0].aval.size * prod(eqn.invars[1].aval.shape[1:]) >= _least(eqn, varies, limits)
+    side = min(eqn.invars[0].aval.shape[-2:], default=0) if name in _FACTORISATIONS or name in _SPECTRAL else 0
+    return side >= (limits.spectral if name in _SPECTRAL else limits.side)
+
+
+def _least(eqn: Any, varies: Collection[Any] | None, limits: Limits) -> int:
+    """Returns from how many multiplications on a product is for the whole batch."""
+    arrays = [v for v in (*eqn.invars, *eqn.outvars) if v.aval.size > 1]
+    least = limits.product
+    if any(v.aval.size > _REGISTERS for v in arrays):
+        least = min(least, limits.in_memory)
+    if varies is not None and any(isinstance(v, compat.Var) and v not in varies for v in eqn.invars):
+        least = min(least, limits.shared)
+    return least
