@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import traceback
 
 import pytest
@@ -10,6 +11,7 @@ import qdtrace as qd
 from tests.mistakes.programs import Mistake, mistakes, run
 
 ALL = mistakes()
+WARNED = [m for m in ALL if m.error == "QdWarning"]
 
 
 def test_the_table_is_whole() -> None:
@@ -18,7 +20,7 @@ def test_the_table_is_whole() -> None:
     assert sum(bool(m.right) for m in ALL) >= 90
 
 
-@pytest.mark.parametrize("mistake", ALL, ids=lambda m: m.name)
+@pytest.mark.parametrize("mistake", [m for m in ALL if m not in WARNED], ids=lambda m: m.name)
 def test_a_mistake_is_told_rule_line_and_fix(mistake: Mistake) -> None:
     file = f"{mistake.name}.py"
     with pytest.raises(getattr(qd, mistake.error)) as caught:
@@ -33,6 +35,16 @@ def test_a_mistake_is_told_rule_line_and_fix(mistake: Mistake) -> None:
     assert mistake.kind == "program" or {frame.filename for frame in shown_frames} == {file}
     assert error.__cause__ is None
     assert error.__suppress_context__ or error.__context__ is None
+
+
+@pytest.mark.parametrize("mistake", WARNED, ids=lambda m: m.name)
+def test_a_mistake_that_has_no_effect_is_told(mistake: Mistake) -> None:
+    file = f"{mistake.name}.py"
+    with pytest.warns(qd.QdWarning) as caught:
+        run(mistake.kind, mistake.wrong, file)
+    (told,) = caught
+    assert str(told.message) == f"{mistake.rule}\nhelp: {mistake.fix}"
+    assert (told.filename, linecache.getline(file, told.lineno).strip()) == (file, mistake.line)
 
 
 @pytest.mark.sample(3)

@@ -47,6 +47,13 @@ def _accesses(instruction: dis.Instruction) -> list[tuple[str, str]]:
     return [] if kind is None else [(name, kind) for name in _names(instruction)]
 
 
+def _begin(instruction: dis.Instruction) -> object:
+    """Returns the line and column at which the source of an instruction begins."""
+    positions = instruction.positions
+    known = positions is not None and positions.col_offset is not None
+    return (positions.lineno, positions.col_offset) if positions and known else object()
+
+
 class CodeMap:
     """The instructions of a code object as a graph; an instruction is named by its position in the list."""
 
@@ -147,6 +154,32 @@ class CodeMap:
     def is_written(self, name: str, start: int, end: int) -> bool:
         """Returns whether an instruction between the positions sets the variable."""
         return any(start <= p < end for p, access in self._accesses.get(name, {}).items() if access == "write")
+
+    def updated(self, position: int) -> str | None:
+        """Returns the local variable that an in-place operator sets, `v` for that of `v += 1`; None for all else."""
+        operator, *behind = self.instructions[position : position + 2]
+        is_update = operator.opname == "BINARY_OP" and operator.argrepr.endswith("=")
+        return _names(behind[0])[0] if is_update and behind[0].opname.startswith("STORE_FAST") else None
+
+    def is_used(self, name: str, store: int) -> bool:
+        """Returns whether code after this store of a variable may read it, other than to update it in place."""
+        updates = [p for p in range(len(self.instructions)) if self.updated(p) == name]
+        begins = {_begin(self.instructions[p]) for p in updates}  # they begin with the variable
+        seen: set[int] = set()
+        work = [store]
+        while work:
+            position = work.pop()
+            if position in seen:
+                continue
+            seen.add(position)
+            access = self._access(name, position)
+            # an instruction may load two, or store and load
+            again = access is not None and name in _names(self.instructions[position])[1:]
+            if again or (access == "read" and _begin(self.instructions[position]) not in begins):
+                return True
+            if access in (None, "read") or position == store or position - 1 in updates:
+                work += [*self.successors(position), *self._caught.get(position, ())]
+        return False
 
     @functools.cached_property
     def copies(self) -> frozenset[tuple[str, str]]:
