@@ -44,7 +44,7 @@ RULES: Mapping[str, Rule] = {
 _APPROXIMATE = {**RULES, **approximations.RULES}
 _emit, _emit_approximate = rules.emitter(RULES), rules.emitter(_APPROXIMATE)
 _FLUSH = '"denormal-fp-math-f32"="preserve-sign,preserve-sign"'
-"""Attribute that flushes f32 subnormals to zero, as XLA's threads on the CPU do."""
+"""Attribute that flushes f32 subnormals to zero."""
 
 
 def emit_kernels(
@@ -82,7 +82,10 @@ def emit_kernels(
 
 def new_module(device: Device, options: EmitOptions) -> Module:
     """Returns a module for the device, without functions."""
-    module = Module(Form(_FLUSH if options.fast_math else "", inline_cold=True))
+    # NVIDIA's GPUs keep subnormals, as XLA does, unless instructions are approximating ones, which flush them; on AMD's
+    # additions in memory would be loops, and functions call slow paths
+    flushes = options.approximate if device.family.has_approximations else options.fast_math
+    module = Module(Form(_FLUSH if flushes else "", inline_cold=True))
     module.flags = device.family.module_flags
     return module
 

@@ -385,7 +385,7 @@ def test_code_generators_take_kernels(name: str, fast_math: bool) -> None:
         assert "ld.global.nc" in text
         assert "atom.shared" in text.replace(".relaxed.gpu", "").replace(".acq_rel.gpu", "")
         assert "bar.sync" in text or "barrier.sync" in text
-        assert (".ftz" in text) == fast_math
+        assert ".ftz" not in text  # XLA keeps subnormal numbers, too
     else:
         assert ".amdhsa_kernel qd_kernel" in text
         assert "global_load" in text
@@ -576,7 +576,7 @@ HALF = """program p(x: ref[f16,64], y: ref[f32,64])
 def test_arithmetic_of_f16_keeps_subnormal_numbers(name: str) -> None:
     """Instructions of f16 are those that LLVM makes of f32 and a rounding, where nothing below 6e-5 is a zero."""
     (task,) = parse_program(HALF).tasks
-    text = assembly(emit_kernels(task, device(name), EmitOptions(fast_math=True)).text, device(name))
+    text = assembly(emit_kernels(task, device(name), EmitOptions(approximate=True)).text, device(name))
     for instruction in ("add.f16", "setp.gt.f16", "cvt.f32.f16", "cvt.rn.f16.f32", "mul.ftz.f32"):
         assert instruction in text
     assert not re.search(r"\.ftz[.\w]*\.f16", text)
