@@ -21,6 +21,7 @@ from qdtrace.trace.diagnosis.same import constants
 from qdtrace.trace.diagnosis.second_trips import first_trips
 from qdtrace.trace.equal_values import History
 from qdtrace.trace.forwarding import forwarded_handles, handle_inputs, is_control
+from qdtrace.trace.inlined_rules import RULED, without_tangents
 from qdtrace.trace.own_indices import check_indices
 from qdtrace.trace.placement import check_cell, check_jump, check_maker, placed
 from qdtrace.trace.pruning import prune
@@ -167,7 +168,7 @@ class _Builder:
 
     def inline(self, eqn: JaxprEqn, inner: Any, inputs: list[Any], env: dict[Var, Any]) -> None:
         jaxpr = compat.open_jaxpr(inner)
-        opened = self.region
+        opened, has_rule = self.region, eqn.primitive.name in RULED
         local: dict[Var, Any] = dict(zip(jaxpr.invars, inputs[len(inputs) - len(jaxpr.invars) :], strict=True))
         for var, value in zip(jaxpr.constvars, compat.constants_of(inner), strict=True):
             local[var] = compat.new_var(var)
@@ -176,7 +177,13 @@ class _Builder:
         if self.region is not opened:
             raise _unbalanced(self.region, eqn)
         for var, atom in zip(eqn.outvars, jaxpr.outvars, strict=True):
-            env[var] = self.resolve(atom, local)
+            env[var] = found = self.resolve(atom, local)
+            if has_rule and not isinstance(found, Literal) and found not in self.handles:
+                if self.homes[found] is not self.region:
+                    self.check_scope(found, eqn)
+                kept = without_tangents(eqn, found)
+                self.append(kept)
+                (env[var],) = kept.outvars
 
     # -- markers ------------------------------------------------------------------------------------------------
 

@@ -20,10 +20,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.interpreters import ad
 
-from qdtrace.errors import GradientError, old_value_refused
+from qdtrace.errors import GradientError, QdError, old_value_refused
 from qdtrace.trace import compat, markers
 from qdtrace.trace.context import new_uid
 from qdtrace.trace.importer.registry import TAUGHT
+from qdtrace.trace.inlined_rules import RULED, refused_rule
 from qdtrace.trace.rules_along import rule_along
 from qdtrace.trace.source import eqn_loc
 from qdtrace.trace.tree import Region, equations_in
@@ -112,6 +113,9 @@ class Along:
             made = compat.jvp_of(invars, outvars, eqns, given)
         except (NotImplementedError, ValueError) as error:  # the latter for a call of Python
             loc = next((loc for e in eqns if (loc := eqn_loc(e)) is not None), None)
+            calls = [e for e in compat.all_eqns(eqns) if e.primitive.name in RULED and compat.has_markers(e.effects)]
+            if calls and isinstance(error, QdError):
+                raise refused_rule(calls[0], loc) from None
             help_ = "give the function a jax.custom_jvp rule, or lax.stop_gradient its operands"
             raise GradientError(f"JAX has no derivative here: {error}", loc=loc, help=help_) from None
         operands = [self.atom(v) for v in invars] + [self.tangents[v] for v in invars if v in self.tangents]

@@ -1,0 +1,54 @@
+"""Functions with a derivative rule of their own that hold loops, cells or stores of this package.
+
+Where such a function is called in a body it is inlined, and the rule is not there any more when derivatives are made:
+each result passes through an identity whose own rule refuses tangents. In control flow of JAX the rule is there, but
+runs Python when the trace is over. Values are those of the function, and nothing is differentiated in another way than
+the user said.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from qdtrace.errors import GradientError
+from qdtrace.trace import compat
+from qdtrace.trace.source import eqn_loc
+
+if TYPE_CHECKING:
+    from qdtrace.errors import Loc
+
+RULED = ("custom_jvp_call", "custom_vjp_call")
+"""Calls of functions with a derivative rule."""
+
+
+def without_tangents(call: Any, value: Any) -> Any:
+    """Returns an equation that gives a result of an inlined call, and refuses tangents of it."""
+    aval: Any = value.aval
+    inner = compat.open_jaxpr(call.params["call_jaxpr"])
+    loc = next((loc for e in (call, *inner.eqns) if (loc := eqn_loc(e)) is not None), None)
+    identity = _identity(refused_rule(call, loc))
+    like = jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
+    (eqn,) = jax.make_jaxpr(identity)(like).jaxpr.eqns
+    return eqn.replace(invars=[value], outvars=[compat.new_var(value)], source_info=call.source_info)
+
+
+def refused_rule(call: Any, loc: Loc | None) -> GradientError:
+    """Returns the error for a tangent of what a function with a rule gives."""
+    name, _ = compat.described(call.params["call_jaxpr"])
+    return GradientError(
+        f"the derivative rule of `{name}` cannot be asked: the function has loops, cells or stores of this package",
+        loc=loc,
+        help="write it with lax.fori_loop, lax.while_loop or lax.scan in place of qd.range and qd.while_, and with "
+        "values in place of qd.local; or give the rule to a function that calls the one made by qd.jit",
+    )
+
+
+def _identity(error: GradientError) -> Any:
+    def refused(*_: Any) -> Any:
+        raise error
+
+    out = jax.custom_jvp(lambda x: x)
+    out.defjvp(refused)
+    return out
