@@ -104,6 +104,49 @@ def test_lanes_that_name_the_same_row(spread: int):
         agrees(made, given(made, spread))
 
 
+def neighbours(dtype: DType = F32, op: str = "add", columns: int = 0) -> Program:
+    """out[i + d] op= x[i] for several d; behind that, backward where x[i] is positive. In rows, if it has columns."""
+    n = rows_for(1, dtype) // 40 * 40
+    shape = (n // columns, columns) if columns else (n,)
+    x, out = ref_var(dtype, (N,), "x"), ref_var(dtype, shape, "out")
+
+    def body(b: Builder, i: Var) -> None:
+        value = b.load(x, i)
+
+        def update(at: Var) -> None:
+            b.accum(
+                out, value, *((b("div", at, i32(columns)), b("rem", at, i32(columns))) if columns else (at,)), op=op
+            )
+
+        for d in (5, 8, 2):
+            update(b("add", i, i32(d)))
+        branch(b, b("gt", value, literal(0, dtype)), lambda: update(b("sub", i32(N + 4), i)))
+
+    return program([x, out], task(N, body), [out])
+
+
+@pytest.mark.parametrize("columns", [0, 40])
+@pytest.mark.parametrize("dtype", [F32, F64, I32, DType.f16, DType.bf16, DType.u8], ids=str)
+def test_neighbours(columns: int, dtype: DType):
+    """Iterations meet in elements, the lanes of one update do not, with masks and at both ends."""
+    made = neighbours(dtype, columns=columns)
+    rng = np.random.default_rng(0)
+    args = [rng.integers(0, 2, ref_type(v).shape).astype(v.dtype.numpy) for v in made.params]
+    agrees(made, args, vectors=(None, 2))
+
+
+@pytest.mark.parametrize("op", ["min", "max"])
+def test_neighbours_by_other_operations(op: str):
+    made = neighbours(op=op)
+    rng = np.random.default_rng(0)
+    agrees(made, [rng.normal(size=ref_type(v).shape).astype(np.float32) for v in made.params])
+
+
+def test_neighbours_are_updated_as_vectors():
+    """Without locks: a load, an addition and a store of a vector, and no loop over lanes."""
+    assert re.search(r"fadd [a-z ]*<16 x float>", text_of(neighbours()))
+
+
 def test_what_one_exchange_takes():
     assert swaps(records(2)) == {"i64": 1}
     assert swaps(records(4)) == {"i128": 1}

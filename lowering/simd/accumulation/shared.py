@@ -1,9 +1,10 @@
 """Large arrays that threads share: atomic updates, or plain ones if the launcher says that no other thread looks.
 
 The code of a task has both variants. No other thread looks if the task runs on one thread, or if the thread has copies
-of the arrays (`thread_copies`). Lanes update their elements one after another, or components that are updated together
-(`update_groups`). A locked instruction takes as long for sixteen bytes as for four, so components whose alignment is
-proved share one compare-and-swap. Each is rounded as it would be alone.
+of the arrays (`thread_copies`). Then lanes with neighbouring elements update them as a vector. All others update their
+elements one after another, or components that are updated together (`update_groups`). A locked instruction takes as
+long for sixteen bytes as for four, so components whose alignment is proved share one compare-and-swap. Each is rounded
+as it would be alone.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ def update(f: LaneFrame, group: UpdateGroup) -> None:
         for k, value in enumerate(group.values):
             total = reduce_lanes(f, group.op, d, active_or_identity(f, f.mask, group.op, d, value))
             atomic_scalar(f, group.op, d, memory, ahead(f, MEMORY[d], address.pointer, k), [total])
-    elif len(group.values) == 1 and group.ref in f.facts.exclusive_accums:
-        # lanes have elements of their own; only other threads may update them
+    elif len(group.values) == 1 and (address.stride in (-1, 1) or group.ref in f.facts.exclusive_accums):
+        # lanes have elements of their own at a time; only other threads may update them
         (value,) = group.values
         _choose(
             f,
