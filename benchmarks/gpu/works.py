@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks.gpu import gradients, launches, loops, simulations, streams
+from benchmarks.gpu import arrays, gradients, launches, loops, simulations, streams
 
 if TYPE_CHECKING:
     from benchmarks.gpu.bench import Work
@@ -24,6 +24,10 @@ WORKS: dict[str, Work] = {
     "mpm": simulations.mpm,
     "oscillator": loops.oscillator,
     "lattice": simulations.lattice,
+    "algebra": arrays.algebra,
+    "filters": arrays.filters,
+    "networks": arrays.networks,
+    "robots": arrays.robots,
     "call": launches.call,
     "loops": launches.loops,
     "first_call": launches.first_call,
