@@ -2,7 +2,7 @@
 
 The tangent of a maximum is the sum of the tangents of all values equal to it, divided by their number; the element's
 value before the task counts as one of the values. To the tangent of a product, each factor adds its tangent times all
-other factors. Those are constants in the sum, so a product has first derivatives only; extremes have all.
+other factors (`products`). Those are constants in the sum, so a product has first derivatives only; extremes have all.
 
 The task runs three times and values are compared between runs, so the program must be compiled without `fast_math`: a
 multiplication and an addition fused in one run alone would give a maximum that no value equals.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from qdtrace.autodiff.products import F64, I64, joined, split
 from qdtrace.autodiff.versions import with_memory, written_by
 from qdtrace.ir.builder import Builder, ref_var
 from qdtrace.ir.copies import copy_task, each_element
@@ -50,9 +51,12 @@ class Sums:
         result = self._run(primal, before)
         looks: dict[Var, _Place] = {}
         for ref, op in found.items():
-            rest = self._buffer(ref, value=1) if op == "mul" else None
             touched = self._buffer(ref, I32) if ref in shared else None
-            looks[ref] = _Place(result[ref], self._buffer(ref, I32), rest, before[ref], touched)
+            counted = self._buffer(ref, I32)
+            if op == "mul":
+                looks[ref] = _Factors(self._buffer(ref, F64, 1), self._buffer(ref, I64), counted, before[ref], touched)
+            else:
+                looks[ref] = _Extreme(result[ref], counted, before[ref], touched)
         self._run(_Replaced(lambda b, r, v, at: looks[r].look(b, v, at), found).rebuild_task(primal), before)
         for ref in found:
             self.before_it.append(each_element(ref, looks[ref].count_before))
@@ -86,46 +90,29 @@ class Sums:
 
 
 class _Place:
-    """The buffers that hold, for each element of a reference, its result and counts of what it accumulates."""
+    """The buffers that hold, for each element of a reference, counts of what it accumulates."""
 
-    def __init__(self, result: Var, counted: Var, rest: Var | None, before: Var, touched: Var | None) -> None:
-        """`rest` is for products; `touched` for references with other elements that the task accesses otherwise."""
-        self.result, self.counted, self.rest, self.before, self.touched = result, counted, rest, before, touched
+    def __init__(self, counted: Var, before: Var, touched: Var | None) -> None:
+        """`touched` is for references with other elements that the task accesses otherwise."""
+        self.counted, self.before, self.touched = counted, before, touched
 
     def look(self, b: Builder, value: Atom, at: list[Atom]) -> None:
         """Counts a value that is accumulated, and marks its element."""
-        self._count(b, value, at)
+        self.count(b, value, at)
         if self.touched is not None:
             b.accum(self.touched, literal(1, I32), *at)
 
-    def _count(self, b: Builder, value: Atom, at: list[Atom]) -> None:
-        """Counts a value that equals the extreme; for products, counts zero factors and multiplies the others."""
-        zero, one = literal(0, value.dtype), literal(1, value.dtype)
-        if self.rest is None:
-            hit = b("eq", value, b.load(self.result, *at))
-        else:
-            hit = b("eq", value, zero)
-            b.accum(self.rest, b("select", hit, one, value), *at, op="mul")
-        b.accum(self.counted, b.convert(hit, I32), *at)
-
     def count_before(self, b: Builder, at: list[Atom]) -> None:
         """Counts the value that the element had before the task."""
-        self._count(b, b.load(self.before, *at), at)
+        self.count(b, b.load(self.before, *at), at)
+
+    def count(self, b: Builder, value: Atom, at: list[Atom]) -> None:
+        """Counts a value."""
+        raise AssertionError(type(self))
 
     def part(self, b: Builder, value: Atom, tangent: Atom, at: list[Atom]) -> Atom:
         """Returns what a value with this tangent adds to the tangent of the result."""
-        zero = literal(0, value.dtype)
-        count = b.load(self.counted, *at)
-        if self.rest is None:
-            # If a value is NaN, nothing equals the result: the count is 0.
-            share = b("div", tangent, b.convert(b("max", count, literal(1, I32)), value.dtype))
-            return b("select", b("eq", value, b.load(self.result, *at)), share, zero)
-        rest = b.load(self.rest, *at)
-        is_zero = b("eq", value, zero)
-        alone = b("select", b("eq", count, literal(1, I32)), rest, zero)
-        others = b("div", rest, b("select", is_zero, literal(1, value.dtype), value))
-        others = b("select", b("eq", count, literal(0, I32)), others, zero)
-        return b("mul", b("select", is_zero, alone, others), tangent)
+        raise AssertionError(type(self))
 
     def finish(self, b: Builder, twin: Var, total: Var, at: list[Atom]) -> None:
         """Stores the tangent of the result: the part of the element's value before the task, plus the sum of parts."""
@@ -136,6 +123,51 @@ class _Place:
             b.current.eqns += block.eqns
         else:
             b.emit("if", b("gt", b.load(self.touched, *at), literal(0, I32)), blocks=(block.close(), Block()))
+
+
+class _Extreme(_Place):
+    """Counts the values that equal the extreme."""
+
+    def __init__(self, result: Var, counted: Var, before: Var, touched: Var | None) -> None:
+        super().__init__(counted, before, touched)
+        self.result = result
+
+    def count(self, b: Builder, value: Atom, at: list[Atom]) -> None:
+        """Counts a value that equals the extreme."""
+        b.accum(self.counted, b.convert(b("eq", value, b.load(self.result, *at)), I32), *at)
+
+    def part(self, b: Builder, value: Atom, tangent: Atom, at: list[Atom]) -> Atom:
+        """Returns the share of a value that equals the extreme."""
+        # If a value is NaN, nothing equals the result: the count is 0.
+        count = b.load(self.counted, *at)
+        share = b("div", tangent, b.convert(b("max", count, literal(1, I32)), value.dtype))
+        return b("select", b("eq", value, b.load(self.result, *at)), share, literal(0, value.dtype))
+
+
+class _Factors(_Place):
+    """Counts factors that are zero and multiplies the others."""
+
+    def __init__(self, rest: Var, exponents: Var, counted: Var, before: Var, touched: Var | None) -> None:
+        super().__init__(counted, before, touched)
+        self.rest, self.exponents = rest, exponents
+
+    def count(self, b: Builder, value: Atom, at: list[Atom]) -> None:
+        """Counts a factor that is zero, or multiplies by it."""
+        is_zero = b("eq", value, literal(0, value.dtype))
+        number, exponent = split(b, value)
+        b.accum(self.rest, b("select", is_zero, literal(1, F64), number), *at, op="mul")
+        b.accum(self.exponents, exponent, *at)
+        b.accum(self.counted, b.convert(is_zero, I32), *at)
+
+    def part(self, b: Builder, value: Atom, tangent: Atom, at: list[Atom]) -> Atom:
+        """Returns the product of all other factors and the tangent."""
+        zero = literal(0, value.dtype)
+        is_zero = b("eq", value, zero)
+        number, exponent = split(b, value)
+        number = b("div", b.load(self.rest, *at), b("select", is_zero, literal(1, F64), number))
+        others = joined(b, number, b("sub", b.load(self.exponents, *at), exponent), value.dtype)
+        zeros = b("sub", b.load(self.counted, *at), b.convert(is_zero, I32))
+        return b("mul", b("select", b("eq", zeros, literal(0, I32)), others, zero), tangent)
 
 
 class _WithParts(Copier):
