@@ -1,58 +1,91 @@
-# Every target makes what it needs: a virtual environment from pyproject.toml, with nothing but a package index.
-# PYTHON picks the interpreter (3.11 to 3.13); ARGS goes to the command behind the target.
+# Every target installs what it needs, and no more, into a virtual environment: extras of pyproject.toml, from a package
+# index, by uv where that is on PATH (UV= takes pip). PYTHON picks the interpreter (3.11 to 3.13); ARGS goes to the command
+# behind the target.
 SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	"$$p" -c '$(SUPPORTED)' 2>/dev/null && { echo "$$p"; break; }; done)
 VENV ?= .venv
 BENCH_VENV ?= .venv-bench
+UV ?= $(shell command -v uv)
 WORKERS ?= 2
 ARGS ?=
 
 .PHONY: setup demo notebooks docs test test-all replay bench lint clean
 
-setup: $(VENV)/.ready
+# what all targets but bench need
+setup: $(VENV)/.has-setup
 
-demo: $(VENV)/.ready
+demo: $(VENV)/.has-demo
 	$(VENV)/bin/python -m qdtrace demo $(ARGS)
 
 # the sources are Python files; what they compute and draw goes to build/notebooks
 notebooks: $(patsubst notebooks/%.py,build/notebooks/%.ipynb,$(wildcard notebooks/*.py))
 
-build/notebooks/%.ipynb: notebooks/%.py $(VENV)/.ready
+build/notebooks/%.ipynb: notebooks/%.py $(VENV)/.has-notebooks
 	@mkdir -p $(@D)
 	$(VENV)/bin/python -m jupytext --to ipynb --execute --output $@ $<
 
 # a site in build/site, links checked; shows notebooks with pictures where `make notebooks` ran them before
-docs: $(VENV)/.ready
+docs: $(VENV)/.has-docs
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build --strict --quiet
 
 # a sample of what `make test-all` runs, with XLA's quickest compilation: HACKING.md
-test: $(VENV)/.ready
+test: $(VENV)/.has-test
 	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadscope $(ARGS)
 
-test-all: $(VENV)/.ready
+test-all: $(VENV)/.has-setup
 	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadscope -m "not slow" $(ARGS)
 
 # whether programs are the same text at every stage as in commit REF; ARGS is a part of their names
-replay: $(VENV)/.ready
+replay: $(VENV)/.has-test
 	$(VENV)/bin/python -m tests.replay $(if $(REF),--ref $(REF)) $(ARGS)
 
-lint: $(VENV)/.ready
+lint: $(VENV)/.has-setup
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/basedpyright
 	$(VENV)/bin/python -m pytest -q -n 0 -m slow tests/types
 
-bench: $(BENCH_VENV)/.ready
+bench: $(BENCH_VENV)/.has-bench
 	$(BENCH_VENV)/bin/python -m benchmarks.run $(ARGS)
 
 clean:
 	rm -rf $(VENV) $(BENCH_VENV) build dist
 
-$(VENV)/.ready: EXTRAS = test,libs,dev,demo,notebooks,docs
-$(BENCH_VENV)/.ready: EXTRAS = bench
-%/.ready: pyproject.toml
-	@test -n "$(PYTHON)" || { echo "needs Python 3.11, 3.12 or 3.13 on PATH (or PYTHON=/path/to/one)"; exit 1; }
-	test -x $*/bin/python || $(PYTHON) -m venv $*
-	$*/bin/python -m pip install -qq --upgrade --upgrade-strategy only-if-needed -e '.[$(EXTRAS)]'
-	@touch $@
+$(VENV)/.has-demo: EXTRAS = demo
+$(VENV)/.has-notebooks: EXTRAS = notebooks
+$(VENV)/.has-docs: EXTRAS = docs
+# tests of the site and of types are skipped
+$(VENV)/.has-test: EXTRAS = test,libs,notebooks
+$(VENV)/.has-setup: EXTRAS = test,libs,notebooks,docs,dev
+$(BENCH_VENV)/.has-bench: EXTRAS = bench
+
+FOUND = $$(command -v $(PYTHON))
+ifeq ($(UV),)
+MADE = $(FOUND) -m venv $(@D)
+PUT = $(@D)/bin/python -m pip install -qq --no-compile
+HOW = pip, which takes a minute or two; uv on PATH would take seconds
+else
+MADE = $(UV) venv -q --seed --allow-existing --python $(FOUND) $(@D)
+PUT = $(UV) pip install -q --python $(@D)/bin/python
+HOW = uv
+endif
+
+# one at a time, also under `make -j`; what an earlier target has installed stays
+define install
+@test -n "$(PYTHON)" || { echo "needs Python 3.11, 3.12 or 3.13 on PATH (or PYTHON=/path/to/one)"; exit 1; }
+@echo "$(@D): installs this package with $(EXTRAS), by $(HOW)"
+@flock pyproject.toml sh -ec 'test -x $(@D)/bin/python || $(MADE); $(PUT) -e ".[$(EXTRAS)]"'
+@touch $@
+endef
+
+$(VENV)/.has-%: pyproject.toml
+	$(install)
+
+$(BENCH_VENV)/.has-%: pyproject.toml
+	$(install)
+
+# all extras are those of each target, too
+$(VENV)/.has-setup: pyproject.toml
+	$(install)
+	@touch $(patsubst %,$(VENV)/.has-%,demo notebooks docs test)
