@@ -50,6 +50,7 @@ class Buffer(MemoryHandle):
     __slots__ = ()
     _noun = "buffer"
     _how_to_set = "store with `b[i] = v`"
+    how_to_keep = ".copy()"
 
     @property
     def handle(self) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 from qdtrace.trace import markers
 from qdtrace.trace.arithmetic import as_scalar
 from qdtrace.trace.context import current, emit, new_uid
+from qdtrace.trace.diagnosis.aliases import note_write
 from qdtrace.trace.diagnosis.results import name_of_result
 from qdtrace.trace.dtypes import as_jax, default_dtype, element_type
 from qdtrace.trace.handles import MemoryHandle
@@ -44,6 +45,7 @@ class Cell(MemoryHandle):
     __slots__ = ()
     _noun = "qd.local"
     _how_to_set = "store with `c.value = v`"
+    how_to_keep = ".value"
 
     @property
     def value(self) -> jax.Array:
@@ -68,6 +70,7 @@ class Cell(MemoryHandle):
 
     def _store(self, access: ParsedIndex, value: Any) -> None:
         value = cast_value(value, self.dtype, access.shape, "a store")
+        note_write(self)
         emit(markers.lset_p, self._handle, value, *access.operands, slices=access.slices)
 
     def __iter__(self) -> Any:

@@ -79,12 +79,12 @@ def note_use(buffer: Any) -> None:
             )
 
 
-def note_write(buffer: Any) -> None:
-    """Warns where a store changes what another name of the buffer was meant to keep."""
+def note_write(memory: Any) -> None:
+    """Warns where a store changes what another name of the buffer or cell was meant to keep."""
     context = get_current()
     if context is None:
         return
-    context.written.add(id(buffer.tracer))
+    context.written.add(id(memory.tracer))
     if not context.watching:
         return
     frame: FrameType | None = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
@@ -92,14 +92,14 @@ def note_write(buffer: Any) -> None:
     while frame is not None and (inside or not is_own_package(frame.f_code.co_filename)):
         if is_user_file(frame.f_code.co_filename):
             inside = False
-            names = [name for name, value in frame.f_locals.items() if value is buffer]
+            names = [name for name, value in frame.f_locals.items() if value is memory]
             if len(names) > 1:
                 with contextlib.suppress(SyntaxError, ValueError):
-                    _warn_of_copies(frame, names, context)
+                    _warn_of_copies(frame, names, memory, context)
         frame = frame.f_back
 
 
-def _warn_of_copies(frame: FrameType, names: list[str], context: TraceContext) -> None:
+def _warn_of_copies(frame: FrameType, names: list[str], memory: Any, context: TraceContext) -> None:
     code, at = frame.f_code, frame.f_lasti
     codes = code_map(code)
     position = codes.at(at)
@@ -113,5 +113,6 @@ def _warn_of_copies(frame: FrameType, names: list[str], context: TraceContext) -
             written = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} if tree else set()
         if x in written and old not in written and (code, position) not in context.told:
             context.told.add((code, position))
-            text = f"`{old} = {x}` gives one buffer two names, so this store changes `{old}` too, which is read later"
-            warn(f"{text}: write `{old} = {x}.copy()` to keep its content, or go on with one name", frame_loc(frame))
+            noun, keep = type(memory).__name__.lower(), f"{old} = {x}{memory.how_to_keep}"
+            text = f"`{old} = {x}` gives one {noun} two names, so this store changes `{old}` too, which is read later"
+            warn(f"{text}: write `{keep}` to keep its content, or go on with one name", frame_loc(frame))
