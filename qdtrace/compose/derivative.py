@@ -27,7 +27,7 @@ from qdtrace.compose.call import Origin, call, derivative_p, unknown_platform
 from qdtrace.compose.direct import leading, run_now, zero_tangent
 from qdtrace.compose.garbage import paused_garbage_collection
 from qdtrace.compose.linearised import derivation, linearised
-from qdtrace.compose.pass_cache import TANGENTS, kept
+from qdtrace.compose.pass_cache import TANGENTS, kept, keyed
 from qdtrace.compose.residuals import call_keeping, residuals_of
 from qdtrace.compose.stack_chunk import in_one_chunk
 from qdtrace.compose.stacks import derived, stacks_for
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from qdtrace.analysis.machine import Machine
     from qdtrace.autodiff.residuals import Moment
+    from qdtrace.compose.pass_cache import GraphKey
     from qdtrace.ir.program import Program, Var
 
     Mask = tuple[bool, ...]
@@ -161,13 +162,13 @@ class Derivative:
         with base.depth_told():
             stacks = stacks_for(base.options, machine)
 
-            def derive() -> Program:
-                return derivation().derived(self, made, masks, asked, stacks, machine)
+            def derive() -> tuple[Program, GraphKey | None]:
+                return keyed(derivation().derived(self, made, masks, asked, stacks, machine), base.options)
 
             facts = [getattr(self, f.name) for f in fields(self) if f.compare and f.name != "base"]
             about = (*facts, own, len(base.program.results), len(made.constants), machine)
-            program = derived(made, about, stacks, derive)
-        return StagedProgram(program, made.options, tuple(stacks.choices), constants=made.constants)
+            program, key = derived(made, about, stacks, derive)
+        return StagedProgram(program, made.options, tuple(stacks.choices), None, made.constants, key)
 
     def __repr__(self) -> str:
         kind = "derivative" if self.wrt is None else "adjoint"

@@ -120,6 +120,12 @@ def graph_key(program: Program) -> GraphKey:
     return GraphKey(hashlib.sha256(repr(text).encode()).hexdigest(), tuple(loc for loc in locs if loc), reason)
 
 
+def keyed(program: Program, options: Options) -> tuple[Program, GraphKey | None]:
+    """Returns a derived program with its key, which is kept beside it, as a graph takes longer to print than to read;
+    None where nothing is kept."""
+    return program, None if reason_against(options) else graph_key(program)
+
+
 def settings() -> tuple[str, ...] | None:
     """Returns all settings of JAX that a trace depends on, or None if they cannot be asked for."""
     if compat.settings is None:
@@ -228,6 +234,8 @@ class _Reader(pickle.Unpickler):
     def find_class(self, module_name: str, global_name: str, /) -> Any:
         if (module_name, global_name) == (__name__, "_loc_of"):
             return self._locs.__getitem__
+        if (module_name, global_name) == (__name__, "GraphKey"):
+            return GraphKey
         of_numpy = module_name.partition(".")[0] == "numpy" and global_name in _NUMPY
         of_floats = module_name.partition(".")[0] == "ml_dtypes"
         if of_numpy or of_floats or f"{module_name}.".startswith(_READABLE):

@@ -14,7 +14,7 @@ from jax.interpreters import partial_eval
 
 from qdtrace.compose.call import Origin, call, call_p
 from qdtrace.compose.linearised import derivation, linearised
-from qdtrace.compose.pass_cache import DERIVATIONS, kept
+from qdtrace.compose.pass_cache import DERIVATIONS, kept, keyed
 from qdtrace.compose.staged_program import StagedProgram
 from qdtrace.errors import GradientError
 from qdtrace.ir.platforms import asks_platform
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from qdtrace.autodiff.residuals import Moment
+    from qdtrace.compose.pass_cache import GraphKey
+    from qdtrace.ir.program import Program
 
     Mask = tuple[bool, ...]
     Moments = tuple[Moment, ...]
@@ -70,15 +72,15 @@ def keeping(base: StagedProgram, wrt: Mask, out: Mask, residuals: Moments) -> Ke
     own = len(base.program.results)
     made = linearised(base, (wrt,), out, with_primal=True)
     with base.depth_told():
-        program, places = kept(
-            DERIVATIONS,
-            lambda: made.key,
-            ("keeping", wrt, own, residuals),
-            base.options,
-            lambda: derivation().keeping(made, residuals),
-        )
+
+        def make() -> tuple[Program, GraphKey | None, tuple[int, ...]]:
+            program, places = derivation().keeping(made, residuals)
+            return *keyed(program, base.options), places
+
+        about = ("keeping", wrt, own, residuals)
+        program, key, places = kept(DERIVATIONS, lambda: made.key, about, base.options, make)
     numbers = (*range(own), *[None] * (len(program.results) - own))
-    return Keeping(StagedProgram(program, base.options), Origin(base, numbers), places)
+    return Keeping(StagedProgram(program, base.options, known_key=key), Origin(base, numbers), places)
 
 
 def call_keeping(
