@@ -165,21 +165,14 @@ class CodeMap:
         """Returns whether code after this store of a variable may read it, other than to update it in place."""
         updates = [p for p in range(len(self.instructions)) if self.updated(p) == name]
         begins = {_begin(self.instructions[p]) for p in updates}  # they begin with the variable
-        seen: set[int] = set()
-        work = [store]
-        while work:
-            position = work.pop()
-            if position in seen:
-                continue
-            seen.add(position)
-            access = self._access(name, position)
-            # an instruction may load two, or store and load
-            again = access is not None and name in _names(self.instructions[position])[1:]
-            if again or (access == "read" and _begin(self.instructions[position]) not in begins):
-                return True
-            if access in (None, "read") or position == store or position - 1 in updates:
-                work += [*self.successors(position), *self._caught.get(position, ())]
-        return False
+        others: dict[int, str] = {}
+        for position, access in self._accesses[name].items():
+            instruction = self.instructions[position]
+            if name in _names(instruction)[1:]:  # it loads two, or stores and loads
+                others[position] = "read"
+            elif position - 1 not in updates and not (access == "read" and _begin(instruction) in begins):
+                others[position] = access
+        return store in self._ahead(name, others)
 
     @functools.cached_property
     def copies(self) -> frozenset[tuple[str, str]]:
@@ -192,12 +185,14 @@ class CodeMap:
         return frozenset(found)
 
     def _reads_ahead(self, name: str) -> dict[int, int]:
-        """Computes `first_read` for all positions that have one, from the reads backward."""
-        known = self._first_reads.get(name)
-        if known is not None:
-            return known
-        ahead = self._first_reads[name] = {}
-        accesses = self._accesses.get(name, {})
+        """Computes `first_read` for all positions that have one."""
+        if name not in self._first_reads:
+            self._first_reads[name] = self._ahead(name, self._accesses.get(name, {}))
+        return self._first_reads[name]
+
+    def _ahead(self, name: str, accesses: dict[int, str]) -> dict[int, int]:
+        """Returns a read before the next write for all positions that have one, from the reads backward."""
+        ahead: dict[int, int] = {}
         resumed: dict[int, list[int]] = {}
         for position, access in accesses.items():
             if access == "hidden":

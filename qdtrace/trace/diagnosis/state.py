@@ -191,9 +191,7 @@ class State:
             if self._is_full():
                 work.clear()
                 return
-            if type(value) in PLAIN or id(value) in self._known:
-                continue
-            holder = holder_of(value)
+            holder = None if type(value) in PLAIN or id(value) in self._known else holder_of(value)
             if holder is None:
                 continue
             self._known[id(value)] = value
@@ -205,7 +203,7 @@ class State:
             if is_jitted(value):
                 self._helpers.append(value)
             if holder is FUNCTION:
-                self._add_function(value, work)
+                self._add_function(value)
             elif is_own(type(value)):
                 work.append((type(value), type(value).__name__))
             if holder is CLASS:
@@ -224,7 +222,7 @@ class State:
         pairs = zip(_keys(entry.content), values, strict=True)
         return [(v, entry.name(k)) for k, v in pairs if type(v) not in PLAIN]
 
-    def _add_function(self, function: FunctionType, work: collections.deque[tuple[Any, str]]) -> None:
+    def _add_function(self, function: FunctionType) -> None:
         code = function.__code__
         local: dict[str, Any] = {}
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
@@ -232,10 +230,10 @@ class State:
                 self._known[id(cell)] = cell
                 entry = _Entry(cell, CELL, name, self._time)
                 self._entries.append(entry)
-                work.extend((v, name) for v in entry.content[1])
+                self._waiting.extend((v, name) for v in entry.content[1])
                 local.update((name, v) for v in entry.content[1])
         defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
-        work.extend((value, function.__name__) for value in defaults)
+        self._waiting.extend((value, function.__name__) for value in defaults)
         self._add_code(code, local, function.__globals__)
 
     def _add_code(self, code: CodeType, local: dict[str, Any], space: dict[str, Any]) -> None:
