@@ -1,4 +1,4 @@
-"""Random loops whose carried arrays change places, for `jax.lax` and for NumPy, which copies whatever it changes.
+"""Random loops whose carried arrays change places: for `jax.lax`, for private arrays, and for NumPy, which copies.
 
 An iteration gives each array another one's content, in any order and possibly twice, changed at a traced index, in a
 slice, in a branch, by an inner loop, or not at all. Values are whole numbers that f32 holds, and all that is computed
@@ -14,6 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+
+import qdtrace as qd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -65,6 +67,30 @@ class Lax:
         reverse = kind == "scan back"
         xs = (jnp.arange(count), rows)
         return lax.scan(lambda s, x: body(x[0], s, x[1] if kind == "rows" else None), state, xs, reverse=reverse)
+
+
+class Cells(Lax):
+    """Loops of this package, whose arrays are private arrays: all are read, then each is stored."""
+
+    @staticmethod
+    def loop(kind: str, count: int, limit: Any, body: Any, state: Any, rows: Any) -> tuple[Any, Any]:
+        leaves, tree = jax.tree.flatten(state)
+        cells = [qd.local(a) for a in leaves]
+
+        def step(i: Any) -> None:
+            left, _ = body(i, jax.tree.unflatten(tree, [c.value for c in cells]), None)
+            for c, value in zip(cells, jax.tree.leaves(left), strict=True):
+                c.value = value
+
+        if kind == "while":
+            k = qd.local(0)
+            for _ in qd.while_(lambda: k.value < limit):
+                step(k.value)
+                k.value = k.value + 1
+        else:
+            for i in qd.range(limit if kind == "traced" else count):
+                step(i)
+        return jax.tree.unflatten(tree, [c.value for c in cells]), ()
 
 
 class Numpy:
@@ -241,8 +267,10 @@ def arguments(program: Exchange, lanes: int, rng: np.random.Generator) -> tuple[
     return x.astype(DTYPES[program.dtype]), rng.integers(0, 6, lanes).astype(np.int32)
 
 
-def as_lane(program: Exchange) -> Callable[..., Any]:
+def as_lane(program: Exchange, lib: Any = Lax) -> Callable[..., Any]:
     """Returns the program as a function of one lane; of two loops under one mask, where it is masked."""
+    if lib is Cells:
+        return lambda x, limit: program(Cells, x, limit)
     if program.loop != "masked":
         return lambda x, limit: program(Lax, x, limit)
     both = jax.vmap(lambda x, limit: program(Lax, x, limit))

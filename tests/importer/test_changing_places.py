@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ import pytest
 from jax import lax
 
 import qdtrace as qd
-from tests.importer.changing_places import Exchange, arguments, as_lane, by_numpy, drawn_exchange
+from tests.importer.changing_places import Cells, Exchange, Lax, arguments, as_lane, by_numpy, drawn_exchange
 from tests.importer.harness import check
 from tests.selection import drawn
 
@@ -31,9 +32,15 @@ def case(seed: int) -> Case:
     return (program, *arguments(program, LANES, rng))
 
 
-def run(cases: Iterable[Case], way: str) -> None:
+def in_a_body(seed: int) -> Case:
+    program, *_ = case(seed)
+    program = replace(program, loop=("constant", "traced", "while")[seed % 3])
+    return (program, *arguments(program, LANES, np.random.default_rng(seed)))
+
+
+def run(cases: Iterable[Case], way: str, lib: Any = Lax) -> None:
     cases = list(cases)
-    lanes = [as_lane(program) for program, _, _ in cases]
+    lanes = [as_lane(program, lib) for program, _, _ in cases]
     limits = [limit for _, _, limit in cases]
     xs = [x if x.dtype.kind != "i" or way in ("value", "vmap") else x.astype(np.float32) for _, x, _ in cases]
     f = qd.vmap(lambda xs, limits: [lane(*one) for lane, *one in zip(lanes, xs, limits, strict=True)])
@@ -72,6 +79,19 @@ def run(cases: Iterable[Case], way: str) -> None:
 def test_random_programs(way):
     for first in range(drawn(3)):
         run((case(10 * first + k + 1000 * WAYS.index(way)) for k in range(TOGETHER)), way)
+
+
+@pytest.mark.parametrize("way", ["value", "vjp"])
+def test_random_programs_of_private_arrays(way):
+    for first in range(drawn(3)):
+        run((in_a_body(10 * first + k + 500 * WAYS.index(way)) for k in range(2)), way, Cells)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(30))
+def test_many_random_programs_of_private_arrays(part):
+    for first in range(20_000 + 30 * part, 20_030 + 30 * part, 3):
+        run(map(in_a_body, range(first, first + 3)), WAYS[first // 3 % 3], Cells)
 
 
 @pytest.mark.slow
