@@ -52,7 +52,7 @@ def part_dtype(dtype: Any, loc: Callable[[], Loc | None]) -> DType | None:
     """
     if isinstance(dtype, np.dtype):
         return PLAIN.get(dtype if dtype.kind != "c" else np.dtype(f"f{dtype.itemsize // 2}"))
-    if "fry" not in str(dtype):
+    if str(dtype) != "key<fry>":
         fix = 'jax.random.key(seed, impl="threefry2x32")'
-        raise UnsupportedError(f"needs threefry keys, got {dtype}", loc=loc(), help=fix)
+        raise UnsupportedError(f"needs threefry2x32 keys, got {dtype}", loc=loc(), help=fix)
     return DType.u32

@@ -80,7 +80,7 @@ def test_kind_of_a_random_key() -> None:
         return x
 
     assert refusal(qd.UnsupportedError, lambda: f(jax.random.key(0, impl="rbg"), X)) == (
-        'needs threefry keys, got key<rbg>\nhelp: jax.random.key(seed, impl="threefry2x32")'
+        'needs threefry2x32 keys, got key<rbg>\nhelp: jax.random.key(seed, impl="threefry2x32")'
     )
 
 

@@ -218,6 +218,6 @@ def test_another_kind_of_random_keys_is_another_trace() -> None:
 
     numbers = np.arange(3)
     found = qd.vmap(f)(numbers)
-    with jax.default_prng_impl("rbg"), pytest.raises(qd.UnsupportedError, match="needs threefry keys"):
+    with jax.default_prng_impl("rbg"), pytest.raises(qd.UnsupportedError, match="needs threefry2x32 keys"):
         qd.vmap(f)(numbers)
     np.testing.assert_array_equal(qd.vmap(f)(numbers), found)

@@ -206,6 +206,9 @@ class Importer(MemoryOps):
         """Imports one equation; elements of keys and complex numbers are pairs."""
         if not self.calls:
             self.unlocated = eqn
+        if _has_no_elements(eqn):  # so that no rule needs to know arrays without elements as its results
+            env.update((v, array_of((), v.aval.shape)) for v in eqn.outvars)
+            return
         primitive = eqn.primitive
         name = primitive.name
         values = [self.read(env, v) for v in eqn.invars]
@@ -393,3 +396,8 @@ def _logical(value: Value, aval: Any) -> Value:
     if type(value) is ArrayRef and value.ndim != len(aval.shape):
         return ArrayRef(value.var, pair=True)
     return value
+
+
+def _has_no_elements(eqn: Any) -> bool:
+    """Returns whether an equation has results, no element in any of them, and no effect."""
+    return bool(eqn.outvars) and all(0 in v.aval.shape for v in eqn.outvars) and not eqn.effects
