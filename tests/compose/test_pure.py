@@ -264,7 +264,6 @@ class OwnPickle:
 NO_KEY = {
     "lock": ("import threading\ns = threading.Lock()\n", "s and 2", "cannot pickle '_thread.lock' object"),
     "generator": ("s = iter(k for k in [2])\n", "s and 2", "cannot pickle 'generator' object"),
-    "device": ("s = jax.devices()[0]\n", "s and 2", "cannot pickle 'Device' object"),
     "large array": ("s = np.ones(1 << 20)\n", "s[0]", "large array"),
     "objects": ("s = np.array([None])\n", "len(s)", "array of objects"),
     "a pickle of its own": ("", "s and 2", "object of OwnPickle, which says how it is pickled"),
