@@ -36,7 +36,7 @@ def refuse_nonlinear(program: Program, unknown: Sequence[Var]) -> None:
     for var in unknown:
         if not var.dtype.is_float:
             raise not_linear_in(program, f"the integers `{var.hint}`", None)
-    live = _dependent(program, unknown)
+    live = dependent_variables(program, unknown)
     for task in program.tasks:
         if not live.isdisjoint((task.start, task.stop)):
             raise not_linear_in(program, "a range that one of them decides", task.loc)
@@ -73,7 +73,7 @@ def not_linear_in(program: Program, what: str, loc: Loc | None) -> GradientError
     )
 
 
-def _dependent(program: Program, unknown: Sequence[Var]) -> frozenset[Var]:
+def dependent_variables(program: Program, unknown: Sequence[Var]) -> frozenset[Var]:
     """Returns the variables that depend on the unknown parameters and that a result depends on."""
     after: defaultdict[Var, list[Var]] = defaultdict(list)
     before: defaultdict[Var, list[Var]] = defaultdict(list)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from qdtrace.autodiff import transpose
 from qdtrace.autodiff.activity import active_variables
 from qdtrace.autodiff.extremes import has_extremes, with_extremes
-from qdtrace.autodiff.linearity import not_linear_in, reads_none, refuse_nonlinear
+from qdtrace.autodiff.linearity import dependent_variables, not_linear_in, reads_none, refuse_nonlinear
 from qdtrace.autodiff.loops.known import with_known_trips
 from qdtrace.autodiff.residual_choice import moments_read
 from qdtrace.autodiff.residuals import references
@@ -29,7 +29,16 @@ if TYPE_CHECKING:
 
     Mask = tuple[bool, ...]
 
-__all__ = ["active_variables", "derived", "keeping", "not_linear_in", "refuse_nonlinear", "residuals", "with_extremes"]
+__all__ = [
+    "active_variables",
+    "dependent_variables",
+    "derived",
+    "keeping",
+    "not_linear_in",
+    "refuse_nonlinear",
+    "residuals",
+    "with_extremes",
+]
 
 Derivative: TypeAlias = Any
 """A `derivative.Derivative`, whose module loads this one."""

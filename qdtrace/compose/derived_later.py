@@ -8,9 +8,12 @@ from jax.interpreters import ad
 
 from qdtrace.compose.call import call_p, derivative_p
 from qdtrace.compose.garbage import paused_garbage_collection
+from qdtrace.compose.loop_derivative import loop_p
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from qdtrace.compose.loop_derivative import Loop
 
 
 def _jvp_of_call(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
@@ -33,8 +36,15 @@ def _transpose_of_derivative(cotangents: Sequence[Any], *operands: Any, **params
     return transpose_of_derivative(cotangents, *operands, **params)
 
 
+def _transpose_of_loop(cotangents: Sequence[Any], *operands: Any, loop: Loop) -> Any:
+    from qdtrace.compose.transposed_loop import transpose_of_loop  # likewise
+
+    return transpose_of_loop(cotangents, operands, loop)
+
+
 def register() -> None:
-    """Has JAX differentiate and transpose calls."""
+    """Has JAX differentiate calls, and transpose them and loops around them."""
+    ad.primitive_transposes[loop_p] = _transpose_of_loop
     ad.primitive_jvps[call_p] = _jvp_of_call
     ad.primitive_transposes[call_p] = _transpose_of_call
     ad.primitive_transposes[derivative_p] = _transpose_of_derivative

@@ -354,3 +354,52 @@ def test_known_operands_may_pass_anything() -> None:
 
     u, k = jnp.arange(4.0), jnp.arange(4.0) * 0.8
     close(jax.linear_transpose(lambda u: f(u, k), u)(u)[0], matrix(lambda u: f(u, k), u).T @ u)
+
+
+def test_loops_around_tasks() -> None:
+    """The trips are known; the state has a counter, an array that is unknown and one that both parts make."""
+
+    @qd.jit
+    def smoothed(u, k, trips):
+        scaled, count = qd.zeros_like(u), qd.zeros((), jnp.int32)
+        for _ in qd.while_(lambda: count[()] < trips):
+            for i in qd.range(u.shape[0]):
+                scaled[i] = u[i] * k[i] - 0.5 * u[jnp.maximum(i - 1, 0)]
+            for i in qd.range(u.shape[0]):
+                u[i] = scaled[i] / (1 + count[()])
+            count[()] += 1
+        return u
+
+    u, k = jnp.arange(1.0, 6.0), jnp.linspace(1.0, 2.0, 5)
+    for trips in (0, 1, 7):
+        apply = lambda u, trips=trips: smoothed(u, k, trips)  # noqa: E731
+        whole = jnp.stack([apply(unit) for unit in jnp.eye(5)], 1)
+        transposed = jax.linear_transpose(apply, u)
+        close(transposed(u), whole.T @ u)
+        close(jax.jit(transposed)(k), whole.T @ k)
+        close(jax.linear_transpose(lambda c: transposed(c)[0], u)(k), whole @ k)  # noqa: B023
+    by_known = lambda k: jnp.vdot(jax.linear_transpose(lambda u: smoothed(u, k, 3), u)(u)[0], k)  # noqa: E731
+    plain = lambda k: jnp.vdot(jax.vjp(lambda u: smoothed(u, k, 3), u)[1](u)[0], k)  # noqa: E731
+    close(jax.jvp(by_known, (k,), (u,)), jax.jvp(plain, (k,), (u,)))
+
+
+def test_loops_around_tasks_that_are_not_linear() -> None:
+    def looping(test: Any, body: Any) -> Any:
+        @qd.jit
+        def f(u):
+            count = qd.zeros((), jnp.int32)
+            for _ in qd.while_(lambda: test(u, count)):
+                for i in qd.range(u.shape[0]):
+                    u[i] = body(u[i])
+                count[()] += 1
+            return u
+
+        return f
+
+    u = jnp.ones(3)
+    decided = looping(lambda u, count: (u[0] < 9) & (count[()] < 4), lambda x: 2 * x)
+    with pytest.raises(qd.GradientError, match="got a condition that depends on them"):
+        jax.linear_transpose(decided, u)(u)
+    squared = looping(lambda u, count: count[()] < 4, lambda x: x * x)
+    with pytest.raises(qd.GradientError, match="`mul` of two values"):
+        jax.linear_transpose(squared, u)(u)

@@ -1,0 +1,101 @@
+"""The transpose of a `qd.while_` around tasks, in unknown operands that it is linear in.
+
+The condition must not depend on them, so the trips are known. Then the loop is its own derivative, and its adjoints,
+taken where the unknown operands are zero, are the transpose.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+from jax.interpreters import ad
+
+from qdtrace.compose.call import call_p
+from qdtrace.compose.linearised import derivation
+from qdtrace.compose.loop_derivative import adjoints_p, is_float
+from qdtrace.compose.staged_program import chosen
+from qdtrace.errors import GradientError, QdError
+from qdtrace.trace import compat
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from qdtrace.compose.loop_derivative import Loop
+
+    Mask = Sequence[bool]
+
+
+def transpose_of_loop(cotangents: Sequence[Any], operands: Sequence[Any], loop: Loop) -> list[Any]:
+    """Returns the cotangents of the operands that are unknown, None for the others.
+
+    Raises GradientError if the loop is no linear function of them.
+    """
+    unknown = list(map(ad.is_undefined_primal, operands))
+    _refuse_nonlinear(loop, unknown)
+    known = [ad.instantiate_zeros(ad.Zero(x.aval)) if u else x for x, u in zip(operands, unknown, strict=True)]
+    given = [ad.instantiate_zeros(c) for c, v in zip(cotangents, loop.state, strict=True) if is_float(v)]
+    found = iter(adjoints_p.bind(*known, *given, loop=loop, order=0))
+    adjoints = [next(found) if is_float(v) else None for v in known]
+    return [a if u else None for a, u in zip(adjoints, unknown, strict=True)]
+
+
+def _refuse_nonlinear(loop: Loop, unknown: Mask) -> None:
+    used = len(loop.used)
+    types = (*loop.used, *loop.state)
+    moved = list(unknown)
+    stepped = jax.make_jaxpr(lambda *xs: loop.step(xs[:used], xs[used:]))(*types)
+    before: list[bool] = []
+    while moved != before:  # what an iteration makes of unknown values is unknown to the next one
+        before = moved
+        made = _dependent(stepped, moved)
+        moved = [*moved[:used], *(a or b for a, b in zip(moved[used:], made, strict=True))]
+    tested = jax.make_jaxpr(lambda *xs: loop.test(xs[:used], xs[used:]))(*types)
+    if any(_dependent(tested, moved)):
+        raise _refused("a condition that depends on them")
+    out = moved[used:]
+    if not all(is_float(v) for v in chosen(types, moved)):
+        raise _refused("integers that depend on them")
+
+    def back(known: Sequence[Any], cotangents: Sequence[Any]) -> Any:
+        def step(*values: Any) -> list[Any]:
+            new, old = iter(values), iter(known)
+            whole = [next(new if m else old) for m in moved]
+            return list(chosen(loop.step(whole[:used], whole[used:]), out))
+
+        return jax.linear_transpose(step, *chosen(types, moved))(list(cotangents))
+
+    try:
+        jax.eval_shape(back, list(chosen(types, (not m for m in moved))), list(chosen(loop.state, out)))
+    except QdError:
+        raise
+    except Exception as error:  # JAX refuses a function that is not linear in many ways
+        raise _refused(f"an iteration that JAX has no transpose of ({error})") from None
+
+
+def _refused(what: str) -> GradientError:
+    return GradientError(
+        f"needs a qd.while_ around loops that is linear in the unknown operands to be transposed, got {what}",
+        help="leave out what is not linear, or transpose jax.linearize(f, x)[1], the derivative at a point x",
+    )
+
+
+def _dependent(closed: Any, moved: Iterable[bool]) -> list[bool]:
+    """Returns the mask of results of a jaxpr that depend on operands in a mask."""
+    jaxpr = compat.open_jaxpr(closed)
+    found = {v for v, m in zip(jaxpr.invars, moved, strict=True) if m}
+    for eqn in jaxpr.eqns:
+        mask = [not isinstance(v, compat.Literal) and v in found for v in eqn.invars]
+        if not any(mask):
+            continue
+        inner = list(compat.inner_jaxprs(eqn))
+        if eqn.primitive is call_p:
+            program = eqn.params["staged"].with_rules
+            reached = derivation().dependent_variables(program, tuple(chosen(program.params[: len(mask)], mask)))
+            out = [v in reached for v in program.results]
+        elif len(inner) == 1 and len(compat.open_jaxpr(inner[0]).invars) == len(mask) and eqn.primitive.name != "scan":
+            out = _dependent(inner[0], mask)
+        else:
+            out = [True] * len(eqn.outvars)
+        found.update(chosen(eqn.outvars, out))
+    return [not isinstance(v, compat.Literal) and v in found for v in jaxpr.outvars]
