@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _LIMIT = 20_000
 """Most items that are looked at; the state of a program that holds more cannot be seen."""
-_MOST_CODES = 1_000
+_MOST_CODES = 750
 """Most functions whose names are looked up; the state of a program that can reach more cannot be seen."""
 
 
