@@ -11,7 +11,7 @@ from qdtrace.autodiff.custom import rule_of
 from qdtrace.autodiff.partials import not_linear
 from qdtrace.autodiff.residuals import Given, keeping, loading_given
 from qdtrace.autodiff.reverse import reverse
-from qdtrace.autodiff.zeros import changing_with
+from qdtrace.autodiff.zeros import changing_with, zeros_of
 from qdtrace.errors import old_value_refused
 from qdtrace.ir.custom import without_rules
 from qdtrace.ir.memory import written
@@ -37,6 +37,7 @@ def transpose(program: Program, linear: Sequence[Var], stacks: Stacks, residuals
     """
     asked = changing_with(program, linear)
     _refuse_decisions(program, linear, asked)
+    _refuse_steps(program, linear, asked)
     made = reverse(_without_checks(program, asked), linear, program.results, Given(program, residuals), stacks)
     refuse_transposes(made)  # `made` may need the value of a function of which only the transpose is known
     own = len(program.params)
@@ -85,6 +86,21 @@ def _refuse_decisions(program: Program, linear: Sequence[Var], asked: frozenset[
     for eqn in deciding:
         if not active.isdisjoint((*eqn.outvars, *written(walk_inside(eqn)))):
             raise not_linear(eqn, f"`{eqn.primitive.name}` that one decides")
+
+
+def _refuse_steps(program: Program, linear: Sequence[Var], asked: frozenset[Var]) -> None:
+    """Raises GradientError where a result depends on a comparison, a sign or an integer part of a tangent.
+
+    Such an operation has no slope, so it would count as that of tangents of zero.
+    """
+    eqns = [e for e in walk_program(program) if not e.blocks and e.outvars and not asked.isdisjoint(e.invars)]
+    steps = [e for e in eqns if e.primitive.locally_constant or not e.outvar.dtype.is_float]
+    if not steps:
+        return
+    sure = zeros_of(program, linear, active_variables(program, linear))
+    for eqn in steps:
+        if not sure.isdisjoint(eqn.invars) and not changing_with(program, eqn.outvars).isdisjoint(program.results):
+            raise not_linear(eqn, f"`{eqn.primitive.name}` of one")
 
 
 def _deciding(eqn: Eqn) -> Sequence[Atom]:

@@ -35,10 +35,12 @@ def changing_with(program: Program, inputs: Iterable[Var]) -> frozenset[Var]:
     """Returns the inputs and all variables computed from them, of any dtype, or under their control."""
     after: defaultdict[Var, list[Var]] = defaultdict(list)
     for eqn in walk_program(program):
+        prim = eqn.primitive
         for source, target in flows(eqn) if eqn.blocks else ():
             after[source].append(target)
         made = [*eqn.outvars, *[p for c in carries_of(eqn) for p in c.params]] if eqn.blocks else eqn.outvars
-        for atom in eqn.control if eqn.blocks else eqn.invars:
+        # a value that a rule is for is a function of the operands behind it
+        for atom in eqn.control if eqn.blocks else eqn.invars[1:] if prim is CUSTOM else eqn.invars:
             if isinstance(atom, Var):
                 after[atom] += (*made, *written((eqn,)))
     return frozenset(reached(inputs, after.__getitem__))

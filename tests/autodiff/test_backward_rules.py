@@ -204,3 +204,43 @@ def test_refusals():
     for again in (jax.grad, jax.jacrev):
         with pytest.raises(GradientError, match=r"symmetric.*`f`"):
             again(lambda x: once(x).sum())(x)
+
+
+NOT_LINEAR = {
+    "select": lambda x, t: jnp.where(t > 0, t, 2 * t),
+    "equal to zero": lambda x, t: t * jnp.where(t == 0, 2.0, 3.0),
+    "abs": lambda x, t: jnp.abs(t),
+    "clip": lambda x, t: jnp.clip(t, -0.5, 0.5),
+    "sign": lambda x, t: jnp.sign(t) * x,
+    "square": lambda x, t: t * t,
+    "branch": lambda x, t: lax.cond(t > 0, lambda t: t, lambda t: 2 * t, t),
+    "floor": lambda x, t: jnp.floor(t),
+    "rounded part": lambda x, t: t + jnp.round(t * 0.1),
+    "integers": lambda x, t: t * (t.astype(jnp.int32) + 1),
+    "norm": lambda x, t: t / jnp.sqrt(1 + t * t),
+}
+
+
+@pytest.mark.parametrize("name", NOT_LINEAR)
+@pytest.mark.parametrize("is_inside", [False, True], ids=["outside", "inside"])
+@pytest.mark.sample(2)
+def test_tangents_that_are_not_linear_are_not_transposed(name, is_inside):
+    """What has no slope counted as that of tangents of zero, silently: JAX has no transpose of it either."""
+
+    @jax.custom_jvp
+    def f(x):
+        return jnp.sin(x)
+
+    f.defjvp(lambda p, t: (jnp.sin(p[0]), NOT_LINEAR[name](p[0], t[0])))
+    x = jnp.array([0.3, -0.7])
+
+    def gradient(batched):
+        return batched(jax.grad(f))(x) if is_inside else jax.grad(lambda x: batched(f)(x).sum())(x)
+
+    refusals = (AssertionError, NotImplementedError, RuntimeError, TypeError, ValueError)
+    with pytest.raises(qd.QdError if not is_inside else (qd.QdError, *refusals)):
+        gradient(qd.vmap)
+    with pytest.raises(refusals):
+        gradient(jax.vmap)
+    _, ours = jax.jvp(qd.vmap(f), (x,), (2 * x,))
+    np.testing.assert_allclose(ours, jax.jvp(jax.vmap(f), (x,), (2 * x,))[1], rtol=1e-6)

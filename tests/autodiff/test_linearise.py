@@ -319,10 +319,13 @@ def test_second_derivatives_of_a_backward_function(f):
         np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
-def test_forward_mode_of_a_backward_function_is_refused_where_it_is_run():
+def test_forward_mode_of_a_rule_for_reverse_mode():
+    """Over a gradient it is that of the rule's own steps, as in JAX; alone it is refused."""
     x = np.ones(3)
-    with pytest.raises(GradientError, match=r"(?s)`fifty` has a rule for reverse mode alone.*forward mode.*jax.jit"):
-        jax.jvp(jax.grad(lambda x: qd.vmap(fifty)(x).sum()), (x,), (x,))
+    got, want = (jax.jvp(jax.grad(lambda x, m=m: m(fifty)(x).sum()), (x,), (x,)) for m in (qd.vmap, jax.vmap))
+    np.testing.assert_array_equal(got, want)
+    with pytest.raises(GradientError, match=r"(?s)`fifty` has a rule for reverse mode alone.*forward mode"):
+        jax.jvp(qd.vmap(fifty), (x,), (x,))
 
 
 @jax.custom_vjp
