@@ -19,8 +19,8 @@ from .x64_blocks import AROUND, BODIES, NARROW, STEPS, WIDE, in_64, lane
 # derivatives by JAX alone narrow some values on their way to 32 bits as well, and say so
 pytestmark = pytest.mark.filterwarnings("ignore:Explicitly requested dtype")
 X = jnp.array([0.25, 0.5, 1.5])
-ULPS = {"float32": 4e-6, "float64": 1e-13, "complex128": 1e-13, "int64": 0.0}
-"""Relative errors of a few roundings in each type: 32 bits on the way to a result of 64 are a hundred million times as
+ULPS = {"float32": 4e-6, "float64": 1e-12, "complex128": 1e-12, "int64": 0.0}
+"""Relative errors of a few roundings in each type: 32 bits on the way to a result of 64 are ten thousand times as
 much."""
 NO_REVERSE = {"while_loop"}
 """Steps that JAX does not reverse."""
@@ -31,7 +31,8 @@ NO_FORWARD = {"custom_vjp", "backward rule"}
 def same(got: Any, want: Any, tolerance: float | None = None) -> None:
     assert got.dtype == want.dtype
     tolerance = ULPS[str(want.dtype)] if tolerance is None else tolerance
-    np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
+    largest = max(1.0, float(np.max(np.abs(want))))  # terms of that size cancel in sums of 300
+    np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance * largest)
 
 
 def ones(x: Any) -> Any:
