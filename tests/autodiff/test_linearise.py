@@ -319,6 +319,16 @@ def test_second_derivatives_of_a_backward_function(f):
         np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
+@pytest.mark.parametrize("count", [256, 257, 350])
+def test_backward_functions_of_complex_arrays_around_the_size_of_registers(count):
+    def f(x):
+        return jnp.abs(fifty(x * (1 + 0.5j) * jnp.arange(count) / count)[1:]).sum()
+
+    x = np.linspace(0.3, 1.7, 3)
+    got, want = (jax.grad(lambda x, m=m: m(f)(x).sum())(x) for m in (qd.vmap, jax.vmap))
+    np.testing.assert_allclose(got, want, rtol=1e-5 if got.dtype == np.float32 else 1e-12)
+
+
 def test_forward_mode_of_a_rule_for_reverse_mode():
     """Over a gradient it is that of the rule's own steps, as in JAX; alone it is refused."""
     x = np.ones(3)

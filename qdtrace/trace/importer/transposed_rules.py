@@ -138,7 +138,7 @@ def _imported(
     params: list[Any] = [v for array in values for v in atoms_of(array)]
     with builder.block(params) as block:
         outs = importer.jaxpr(closed, values)
-        return block.close([a for out in outs for a in importer.scalars(out, name).reshape(-1)])
+        return block.close([a for out in outs for a in atoms_of(importer.scalars(out, name))])
 
 
 def _atoms(imp: Importer, operands: Sequence[Value], name: str, most: int | None = None) -> list[Atom]:
