@@ -83,7 +83,7 @@ WIDE: dict[str, Callable[[Any], Any]] = {
     "cond": lambda x: lax.cond(x > 0.5, lambda v: v * 0.3, lambda v: v * 0.7, _f64(x)),
     "where": lambda x: jnp.where(x > 0.3, _f64(x) * 0.1, 0.7),
     "constants": lambda x: (THIRDS * x).sum(),
-    "large constant": lambda x: jnp.dot(jnp.asarray(TABLE), jnp.sin(_f64(x) * jnp.arange(300))),
+    "large constant": lambda x: jnp.dot(jnp.asarray(TABLE), jnp.sin(_f64(x) * jnp.arange(300) / 100)),
     "gather": lambda x: _wide_table()[jnp.clip((jnp.abs(x) * 50).astype("int32"), 0, 299)] * x,
     "integers": _counted,
     "memory": lambda x: (jnp.arange(40.0) * x).at[3].add(0.1).sum() / 1000,
