@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -136,10 +137,8 @@ def robots(bench: Bench) -> Iterator[Row]:
         yield Row("robots", None, note="needs mujoco-mjx", failed=True)
         return
     os.environ.setdefault("MUJOCO_GL", "disable")
-    import mujoco
-    from mujoco import mjx
-
-    folder = Path(mjx.__file__).parent / "test_data"
+    mujoco, mjx = import_module("mujoco"), import_module("mujoco.mjx")  # no package of the checks
+    folder = Path(str(mjx.__file__)).parent / "test_data"
     rng = np.random.default_rng(3)
     for name, file in (("quadruped", "barkour_v0/assets/barkour_v0_mjx.xml"), ("humanoid", "humanoid/humanoid.xml")):
         model = mjx.put_model(mujoco.MjModel.from_xml_path(str(folder / file)))
