@@ -23,6 +23,13 @@ MORE = (
     "Diffrax: states and times are promoted to one dtype: Python times under x64 make states of float32 float64, a "
     "`SaveAt(ts=...)` of float32 makes both float32",
     "Diffrax: the gradient by t1 where t1 is t0 is 0, as alone; `jax.vmap` gives NaN beside others",
+    "complex quotients of an infinite number by a finite one: NaN where both parts of the formula are "
+    "(`complex(inf, inf) / 1.0`); JAX then gives C99's `complex(inf, inf)`",
+    "`log(complex(inf, nan))`: infinite real part, as in C; JAX gives NaN",
+    "`exp2` of complex numbers whose real part is infinite or NaN: as `exp`; JAX gives NaN in both parts",
+    "`atan`, `atanh` of complex numbers with NaN: NaN; JAX gives a quarter turn in one part",
+    "`(2.5+0j)**1e30`: inf with imaginary part 0; JAX gives NaN for that part",
+    "`complex(1, inf)**2.0`: NaN, as eager; `jax.jit` makes a product of it",
     "Optimistix: `Bisection` with the root at an end of the bracket raises, also with `throw=False`",
 )
 """What other tests show."""

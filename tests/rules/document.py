@@ -41,9 +41,9 @@ and +0.72j in JAX); subnormal numbers count as zeros in threads of XLA; and XLA 
 when it compiles operations together. *refused*: a `QdError` says why. *none*: JAX itself has no such derivative.
 *wrong* and *crash* are faults that wait for a design, below.
 
-Infinite and NaN parts of complex numbers are not drawn: XLA, C99 and NumPy differ there, and lanes agree with neither
-in all functions. Gradients of cumulated sums and products are not asked at NaN: JAX's go by `associative_scan`, which
-spreads NaN to elements that do not depend on it. The slope of `digamma` at infinity is NaN in JAX, and zero in lanes.
+Infinite and NaN parts of complex numbers are drawn by `tests/importer/test_complex_ends.py`, and what differs from JAX
+is above. Gradients of cumulated sums and products are not asked at NaN: JAX's go by `associative_scan`, which spreads
+NaN to elements that do not depend on it. The slope of `digamma` at infinity is NaN in JAX, and zero in lanes.
 
 A cell has the number of results that agree; `r` is refused, `n` none, and a fault stands out. Kinds: `a`rgument,
 `m`emory, `v`iew, `s`pread, `g`enerated.

@@ -35,6 +35,8 @@ def element(imp: Importer, name: str, a: Any, *rest: Any) -> Any:
             (b,) = rest
             real = op("sub", op("mul", a[0], b[0]), op("mul", a[1], b[1]))
             return real, op("add", op("mul", a[0], b[1]), op("mul", a[1], b[0]))
+        case "square":  # the product does not overflow where the square is imaginary
+            return op("mul", op("sub", *a), op("add", *a)), op("mul", a[0], op("add", a[1], a[1]))
         case "div":
             return _divide(imp, a, *rest)
         case "max" | "min":
@@ -52,15 +54,21 @@ def element(imp: Importer, name: str, a: Any, *rest: Any) -> Any:
 def _divide(imp: Importer, a: Pair, b: Pair) -> Pair:
     """Divides by Smith's method: scales by the larger part of the divisor, so nothing overflows early.
 
-    A quotient by zero is both parts over the zero's real part, as XLA's.
+    A quotient by zero is both parts over the zero's real part, and one by an infinite number zero, as XLA's. No
+    condition asks the dividend, which may be a tangent.
     """
-    op = imp.op
-    zero = constant(b[0].type.dtype.numpy.type(0))
+    op, real_type = imp.op, b[0].type.dtype.numpy.type
+    zero, one, minus, inf = (constant(real_type(x)) for x in (0, 1, -1, np.inf))
+    ends = [op("eq", op("abs", part), inf) for part in b]
+    endless = op("or", *ends)
+    ones = [imp.choose(op("lt", part, zero), minus, one) for part in b]
+    b = imp.choose(endless, tuple(imp.choose(end, sign, zero) for end, sign in zip(ends, ones, strict=True)), b)
     wide = op("ge", op("abs", b[0]), op("abs", b[1]))
     large, small = imp.choose(wide, b[0], b[1]), imp.choose(wide, b[1], b[0])
-    none = op("eq", large, zero)
+    none = op("and", op("eq", large, zero), op("eq", small, zero))  # the smaller may be NaN
     ratio = imp.choose(none, zero, op("div", small, large))
     scale = imp.choose(none, large, op("add", large, op("mul", small, ratio)))
+    scale = imp.choose(endless, inf, scale)
     x, y = imp.choose(wide, a[0], a[1]), imp.choose(wide, a[1], a[0])
     first, second = op("add", x, op("mul", y, ratio)), op("sub", y, op("mul", x, ratio))
     real = op("div", imp.choose(none, x, first), scale)
@@ -96,40 +104,47 @@ def _sqrt(x: Any, y: Any) -> Any:
     r = jnp.sqrt(0.5 * (jnp.hypot(x, y) + jnp.abs(x)))
     other = jnp.where(r == 0, r, 0.5 * jnp.abs(y) / jnp.where(r == 0, jnp.ones_like(r), r))
     real, imag = jnp.where(x >= 0, r, other), jnp.where(x >= 0, other, r)
-    return real, jnp.copysign(imag, y)
+    endless, none = jnp.isinf(y) & ~jnp.isnan(x), jnp.isnan(y)
+    real = jnp.where(endless, jnp.inf, jnp.where(none, y, real))
+    return real, jnp.where(endless | none, y, jnp.copysign(imag, y))
 
 
 def _rsqrt(x: Any, y: Any) -> Any:
     u, v = _sqrt(x, y)
     n = u * u + v * v
-    return jnp.where(n == 0, jnp.inf, u / n), jnp.where(n == 0, jnp.nan, -v / n)
+    endless = jnp.isinf(x) | jnp.isinf(y)
+    real, imag = jnp.where(endless, 0, u / n), jnp.where(endless, jnp.copysign(0, -y), -v / n)
+    return jnp.where(n == 0, jnp.inf, real), jnp.where(n == 0, jnp.nan, imag)
 
 
 def _sinh(x: Any, y: Any) -> Any:
-    """Computes sinh; a zero part stays zero beside an infinity, and so in the next."""
+    """Computes sinh; a zero part stays zero beside a cosine of the other, or an infinity."""
     real, imag = jnp.sinh(x) * jnp.cos(y), jnp.cosh(x) * jnp.sin(y)
-    return jnp.where(x == 0, x, real), jnp.where(y == 0, y, imag)
+    return jnp.where((x == 0) & jnp.isfinite(y), x, real), jnp.where(y == 0, y, imag)
 
 
 def _cosh(x: Any, y: Any) -> Any:
     real, imag = jnp.cosh(x) * jnp.cos(y), jnp.sinh(x) * jnp.sin(y)
-    return real, jnp.where((x == 0) | (y == 0), x * y, imag)
+    return real, jnp.where(y == 0, y * jnp.copysign(1, x), jnp.where(x == 0, x * y, imag))
 
 
 def _tanh(x: Any, y: Any) -> Any:
     t, s = jnp.tanh(x), jnp.tan(y)
+    s = jnp.where(jnp.isinf(x) & ~jnp.isfinite(y), 0, s)
     d = 1 + t * t * s * s
-    return t * (1 + s * s) / d, s * (1 - t * t) / d
+    return t * (1 + s * s) / d, jnp.where(y == 0, y, s * (1 - t * t) / d)
 
 
 def _pow(x: Any, y: Any, u: Any, v: Any) -> Any:
+    """Returns z**w; it is 1 where z is 1 or w is 0, whatever the other is, and real where z is inf + 0i and w real."""
     a, b = _log(x, y)
     real, imag = _exp(a * u - b * v, a * v + b * u)
     zero = (x == 0) & (y == 0)
-    at_zero = jnp.where(u == 0, 1.0, 0.0).astype(real.dtype)
-    undefined = (v != 0) | ~(u >= 0)
-    nothing = jnp.where(undefined, jnp.nan, 0).astype(real.dtype)
-    return jnp.where(zero, jnp.where(undefined, nothing, at_zero), real), jnp.where(zero, nothing, imag)
+    nothing = jnp.where((v != 0) | ~(u >= 0), jnp.nan, 0).astype(real.dtype)
+    endless = (x == jnp.inf) & (y == 0) & (v == 0) & (u != 0) & ~jnp.isnan(u)
+    real = jnp.where(zero, nothing, jnp.where(endless, jnp.where(u > 0, jnp.inf, 0.0), real))
+    unit = (u == 0) & (v == 0) | (x == 1) & (y == 0)
+    return jnp.where(unit, 1, real), jnp.where(unit | endless, 0, jnp.where(zero, nothing, imag))
 
 
 def _sign(x: Any, y: Any) -> Any:
@@ -157,23 +172,35 @@ def _logistic(x: Any, y: Any) -> Any:
     return jnp.where(x < 0, u + u * u + v * v, 1 + u) / size, v / size
 
 
+def _corner(x: Any, y: Any) -> Any:
+    """Returns the angle of an infinite x + i|y|: a multiple of an eighth of a turn, or NaN beside NaN."""
+    u, v = (jnp.where(jnp.isinf(a), jnp.copysign(1, a), 0 * a) for a in (x, y))
+    return jnp.arctan2(jnp.abs(v), u)
+
+
 def _asinh(x: Any, y: Any) -> Any:
     """Uses roots of 1 + iz and 1 - iz, right on both sides of a branch cut (W. Kahan, 1987); so do the next ones."""
     a, b = _sqrt(1 - y, x)
     c, d = _sqrt(1 + y, -x)
-    return jnp.arcsinh(c * b - a * d), jnp.arctan2(y, c * a - d * b)
+    real, imag = jnp.arcsinh(c * b - a * d), jnp.arctan2(y, c * a - d * b)
+    endless, angle = jnp.isinf(x) | jnp.isinf(y), jnp.copysign(_corner(jnp.abs(x), y), y)
+    return jnp.where(endless, jnp.copysign(jnp.inf, x), real), jnp.where(endless, angle, imag)
 
 
 def _acos(x: Any, y: Any) -> Any:
     a, b = _sqrt(1 - x, -y)
     c, d = _sqrt(1 + x, y)
-    return 2 * jnp.arctan2(a, c), jnp.arcsinh(c * b - d * a)
+    real, imag = 2 * jnp.arctan2(a, c), jnp.arcsinh(c * b - d * a)
+    endless = jnp.isinf(x) | jnp.isinf(y)
+    return jnp.where(endless, _corner(x, y), real), jnp.where(endless, jnp.copysign(jnp.inf, -y), imag)
 
 
 def _acosh(x: Any, y: Any) -> Any:
     a, b = _sqrt(x - 1, y)
     c, d = _sqrt(x + 1, y)
-    return jnp.arcsinh(a * c + b * d), 2 * jnp.arctan2(b, c)
+    real, imag = jnp.arcsinh(a * c + b * d), 2 * jnp.arctan2(b, c)
+    endless, angle = jnp.isinf(x) | jnp.isinf(y), jnp.copysign(_corner(x, y), y)
+    return jnp.where(endless, jnp.inf, real), jnp.where(endless, angle, imag)
 
 
 def _atanh(x: Any, y: Any) -> Any:

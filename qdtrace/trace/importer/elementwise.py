@@ -100,7 +100,9 @@ def integer_pow(imp: Importer, eqn: Any, x: Value, *, y: int) -> Value:
 @rule("square")
 def square(imp: Importer, eqn: Any, x: Value) -> Value:
     """Returns x times x."""
-    return per_element(imp, lambda a: complexes.element(imp, "mul", a, a), eqn.outvars[0].aval, x)
+    if _is_complex(eqn.outvars[0].aval):
+        return complexes.per_pair(imp, "square", eqn.outvars[0].aval, (x,))
+    return per_element(imp, lambda a: imp.op("mul", a, a), eqn.outvars[0].aval, x)
 
 
 @rule("round")
