@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.definite_stores import filled_by
 from qdtrace.autodiff.partials import is_linear
+from qdtrace.autodiff.zeros import zeros_of
 from qdtrace.errors import GradientError
 from qdtrace.ir.carries import carries_of
 from qdtrace.ir.custom import without_rules
@@ -24,32 +25,60 @@ from qdtrace.ir.walk import task_refs, walk_inside, walk_program, walk_task
 from qdtrace.passes.dead_code import DeadCode
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
     from qdtrace.errors import Loc
     from qdtrace.ir.program import Atom, Eqn, Program
 
+    Refused = Callable[[Program, str, Loc | None], GradientError]
 
-def refuse_nonlinear(program: Program, unknown: Sequence[Var]) -> None:
-    """Raises GradientError, with the line, if the results are no linear function of the `unknown` parameters."""
+
+def refuse_moving(program: Program, direction: Sequence[Var], zeros: Sequence[Var], rule: str, loc: Loc | None) -> None:
+    """Raises GradientError if tangents are no linear function of a direction, which its change then cannot replace.
+
+    `zeros` are parameters that are zero, `rule` and `loc` name a function with a rule that need not be linear.
+    """
+
+    def refused(program: Program, what: str, line: Loc | None) -> GradientError:
+        return GradientError(
+            f"{program.name}: the derivative of jax.jvp by its direction needs rules that are linear in tangents, "
+            f"got {what} in that of `{rule}`",
+            loc=line or loc,
+            help="make the jax.custom_jvp rule linear in its tangents, or take a direction that does not depend on the "
+            "variable",
+        )
+
+    refuse_nonlinear(program, direction, refused)
+    made = {v for e in walk_program(program) for v in (*_targets(e), *e.outvars)}
+    zero = zeros_of(program, (*direction, *zeros), frozenset(made.union(program.params, program.results)))
+    if not zero.issuperset(program.results):
+        raise refused(program, "a term without them", None)
+
+
+def refuse_nonlinear(program: Program, unknown: Sequence[Var], refused: Refused | None = None) -> None:
+    """Raises GradientError, with the line, if the results are no linear function of the `unknown` parameters.
+
+    `refused` makes the error.
+    """
+    refused = refused or not_linear_in
     for var in unknown:
         if not var.dtype.is_float:
-            raise not_linear_in(program, f"the integers `{var.hint}`", None)
+            raise refused(program, f"the integers `{var.hint}`", None)
     live = dependent_variables(program, unknown)
     for task in program.tasks:
         if not live.isdisjoint((task.start, task.stop)):
-            raise not_linear_in(program, "a range that one of them decides", task.loc)
+            raise refused(program, "a range that one of them decides", task.loc)
     for eqn in walk_program(program):
         if live.isdisjoint(_targets(eqn)):
             continue
         if found := _nonlinear(eqn, live):
-            raise not_linear_in(program, found, eqn.loc)
+            raise refused(program, found, eqn.loc)
         if any(isinstance(a, Literal) and a.value != 0 for a in _added(eqn, live)):
-            raise not_linear_in(program, f"`{eqn.primitive.name}` of a number other than 0", eqn.loc)
+            raise refused(program, f"`{eqn.primitive.name}` of a number other than 0", eqn.loc)
     filled = {v for v, value in program.initial.items() if value.value != 0 and v in live}
     for var in filled.difference(_overwritten(program, filled)):
-        raise not_linear_in(program, f"elements of `{var.hint}` that keep {program.initial[var].value}", None)
+        raise refused(program, f"elements of `{var.hint}` that keep {program.initial[var].value}", None)
 
 
 def reads_none(program: Program, unknown: Sequence[Var]) -> Program:

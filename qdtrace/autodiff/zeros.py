@@ -63,7 +63,10 @@ def _found_nonzero(eqn: Eqn, zero: set[Var]) -> Iterator[Var]:
         for carry in carries_of(eqn):
             if not all(_is_zero(a, zero) for a in (carry.initial, *carry.results)):
                 yield from (carry.outvar, *carry.params)
-    elif prim not in (CELL, CUSTOM) and not _gives_zero(eqn, zero):
+    elif prim is CUSTOM:  # a linear function of operands behind its value, if it has some
+        if not any(_is_zero(a, zero) for a in eqn.invars[1:] or eqn.invars):
+            yield eqn.outvar
+    elif prim is not CELL and not _gives_zero(eqn, zero):
         yield from eqn.outvars
 
 
@@ -75,6 +78,8 @@ def _gives_zero(eqn: Eqn, zero: set[Var]) -> bool:
             return first and all(others)
         case "mul":
             return first or others[0]
+        case "fma":
+            return (first or others[0]) and others[1]
         case "div" | "neg" | "convert" | "load":
             return first
         case "select":

@@ -5,10 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+
 from qdtrace.autodiff import transpose
 from qdtrace.autodiff.activity import active_variables
 from qdtrace.autodiff.extremes import has_extremes, with_extremes
-from qdtrace.autodiff.linearity import dependent_variables, not_linear_in, reads_none, refuse_nonlinear
+from qdtrace.autodiff.linearity import (
+    dependent_variables,
+    not_linear_in,
+    reads_none,
+    refuse_moving,
+    refuse_nonlinear,
+)
 from qdtrace.autodiff.loops.known import with_known_trips
 from qdtrace.autodiff.residual_choice import moments_read
 from qdtrace.autodiff.residuals import references
@@ -72,6 +80,20 @@ def keeping(made: Linearised, residuals: Sequence[Moment]) -> tuple[Program, tup
     return replace(program, results=results), tuple(map(results.index, found))
 
 
+def _refuse_moving(made: Linearised, program: Program, masks: Sequence[Mask], asked: Mask, number: int) -> None:
+    """Raises GradientError if a user's rule makes the tangents that are `asked` for not linear in a direction."""
+    if not (found := made.base.source.traced.rule_along(masks[number])):
+        return
+    first = len(made.base.program.params) + sum(map(sum, masks[:number]))
+    # tangents along all other directions are no function of this one
+    others = [k == number for k, out in made.lower for _ in range(sum(out))]
+    wanted = [a and not o for a, o in zip(asked, [*[False] * (len(asked) - len(others)), *others], strict=True)]
+    known = program.params[len(program.params) - len(made.constants) :]
+    zeros = [v for v, value in zip(known, made.constants, strict=True) if not np.any(value)]
+    direction = program.params[first : first + sum(masks[number])]
+    refuse_moving(replace(program, results=tuple(chosen(program.results, wanted))), direction, zeros, *found)
+
+
 def derived(
     spec: Derivative, made: Linearised, masks: Sequence[Mask], asked: Mask, stacks: Stacks, machine: Machine
 ) -> Program:
@@ -101,6 +123,8 @@ def derived(
 
     staged = made.staged.on(machine.platform)
     program = staged.program
+    for number in spec.moving:
+        _refuse_moving(made, replace(staged.with_rules, name=spec.program.name), masks, asked, number)
     if spec.wrt is None:
         count(derivations=1)
         transpose.refuse_transposes(staged.with_rules)

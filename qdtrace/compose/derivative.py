@@ -79,6 +79,8 @@ class Derivative:
     absent: Mask = ()
     """Parameters that are no operands, as nothing depends on their values: the program is linear in them. Empty if
     none is."""
+    moving: frozenset[int] = frozenset()
+    """Numbers of the directions, among all, in whose place their changes stand: it must be linear in these."""
     levels: tuple[tuple[int, tuple[Mask, ...]], ...] = ()
     """Batches, the innermost first: the size, and for each group of operands the mask of those that have its axis. The
     axis of the outermost batch is the first. Every result has all axes."""
@@ -311,11 +313,15 @@ def tangents_of_derivative(spec: Derivative, operands: Sequence[Any], tangents: 
         more = replace(spec, directions=(*spec.directions, mask), residuals=(), handed=None, levels=levels)
         terms.append(derivative(more, [point, *others, direction]))
     for k in range(linear, len(groups)):
-        # It is linear in each other group: the same derivative with the tangent in its place.
+        # It is linear in each other group, or refused: the same derivative with the tangent in its place.
         if all(map(_is_zero, changes[k])):
             continue
         given = [jax.numpy.zeros_like(x) if _is_zero(t) else t for x, t in zip(others[k - 1], changes[k], strict=True)]
-        terms.append(derivative(spec, [groups[0], *others[: k - 1], given, *others[k:]]))
+        number = k - 2 + ((spec.ruled or spec.wrt) is not None and k - 2 >= spec.place)
+        # rules for reverse mode change jointly with what they are given, above
+        has_rules = spec.base.source is not None and spec.base.source.may_have_rules and not has_backward(spec.base)
+        same = replace(spec, moving=spec.moving | {number}) if k > 1 and has_rules else spec
+        terms.append(derivative(same, [groups[0], *others[: k - 1], given, *others[k:]]))
     return [functools.reduce(jax.numpy.add, parts) for parts in zip(*terms, strict=True)]
 
 

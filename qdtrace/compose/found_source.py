@@ -24,6 +24,8 @@ class FoundSource:
     has_primal: bool
     trace: Callable[[], Source]
     unknown: None = None
+    may_have_rules: bool = True
+    """Only a trace tells."""
 
     @functools.cached_property
     def traced(self) -> Source:

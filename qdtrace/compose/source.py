@@ -102,6 +102,11 @@ class Source:
         names = ("custom_vjp_call", "custom_lin")
         return any(e.primitive.name in names for e in compat.all_eqns(self._equations()))
 
+    @functools.cached_property
+    def may_have_rules(self) -> bool:
+        """Returns whether an equation has a derivative rule of a user."""
+        return bool(self.rules())
+
     def _holding(self, given: Container[Var | None]) -> Iterator[Any]:
         """Yields the variables whose values are parameters in `given`, or whose memory holds one."""
         yield from (var for var, ref in self.values.items() if ref in given)

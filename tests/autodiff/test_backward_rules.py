@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -244,3 +246,76 @@ def test_tangents_that_are_not_linear_are_not_transposed(name, is_inside):
         gradient(jax.vmap)
     _, ours = jax.jvp(qd.vmap(f), (x,), (2 * x,))
     np.testing.assert_allclose(ours, jax.jvp(jax.vmap(f), (x,), (2 * x,))[1], rtol=1e-6)
+
+
+LINEAR = {
+    "cosine": lambda x, t: jnp.cos(x) * t,
+    "select by x": lambda x, t: jnp.where(x > 0, t, 2 * t),
+    "loop": lambda x, t: lax.fori_loop(0, 3, lambda _, s: s * x, t),
+    "branch by x": lambda x, t: lax.cond(x > 0, lambda t: t * x, lambda t: 2 * t, t),
+    "zeros": lambda x, t: jnp.zeros_like(t),
+    "stopped": lambda x, t: lax.stop_gradient(x) * t / 3,
+    "part of a row": lambda x, t: jnp.roll(jnp.stack([t, 2 * t * x, -t]), 1)[1],
+    "extreme": lambda x, t: jax.jvp(lambda x: jnp.max(jnp.stack([x, x * x])), (x,), (t,))[1],
+    "solved": lambda x, t: lax.custom_linear_solve(
+        lambda v: (2 + x * x) * v,
+        t,
+        lambda m, b: lax.while_loop(lambda s: jnp.abs(m(s) - b) > 1e-6, lambda s: s - 0.25 * (m(s) - b), b),
+        symmetric=True,
+    ),
+}
+NOT_ZERO_AT_ZERO = {"plus 1": lambda x, t: t + 1, "plus x": lambda x, t: t + x, "of x alone": lambda x, t: x * x}
+TANGENTS = {**NOT_LINEAR, **NOT_ZERO_AT_ZERO, **LINEAR}
+DIRECTIONS = {"fixed": lambda x: jnp.array([1, -0.5, 0.7]), "moving": lambda x: x**3 + 2 * x}
+
+
+def along(f, direction):
+    return lambda x: jax.jvp(f, (x,), (direction(x),))[1]
+
+
+TWICE = {
+    "jvp": lambda f, d: along(along(f, d), d),
+    "jacfwd": lambda f, d: jax.jacfwd(along(f, d)),
+    "third": lambda f, d: along(along(along(f, d), d), d),
+    "of linearize": lambda f, d: along(lambda x: jax.linearize(f, x)[1](d(x)), d),
+    "over reverse": lambda f, d: along(
+        lambda v: jax.grad(lambda x: jax.jvp(f, (x,), (d(v),))[1].sum())(jnp.array([0.3, -0.7, 1.2])), d
+    ),
+    "hessian": lambda f, d: jax.jacfwd(jax.jacfwd(f)),
+}
+
+
+@pytest.mark.parametrize("name", TANGENTS)
+@pytest.mark.parametrize("moves", DIRECTIONS)
+@pytest.mark.parametrize("is_body", [False, True], ids=["eager lane", "body in jit"])
+@pytest.mark.parametrize("order", TWICE)
+@pytest.mark.sample(32)
+def test_directions_that_move(name, moves, is_body, order):
+    """The derivative by a direction was that of a linear rule, silently: now any other is refused there."""
+
+    @jax.custom_jvp
+    def f(x):
+        return jnp.sin(x)
+
+    f.defjvp(lambda p, t: (jnp.sin(p[0]), TANGENTS[name](p[0], t[0])))
+
+    @qd.jit
+    def body(x):
+        out = qd.zeros(x.shape[0])
+        for i in qd.range(x.shape[0]):
+            out[i] = f(x[i])
+        return out
+
+    x = jnp.array([0.3, -0.7, 1.2])
+    found, want = (TWICE[order](f, DIRECTIONS[moves]) for f in (body if is_body else qd.vmap(f), jax.vmap(f)))
+    got, refusal = None, ""
+    try:
+        got = (jax.jit(found) if is_body else found)(x)
+    except GradientError as error:
+        refusal = str(error)
+    if got is None:
+        assert moves == "moving"
+        assert name not in LINEAR
+        assert re.search(r"(?s)jax\.jvp by its direction .*got .* in that of `f`\n.*help:", refusal)
+    elif (name, order) != ("of x alone", "of linearize"):  # JAX leaves out there what no direction changes
+        np.testing.assert_allclose(got, want(x), rtol=1e-4, atol=1e-5)

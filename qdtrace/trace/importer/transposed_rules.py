@@ -67,7 +67,7 @@ class TransposedRule:
         return GradientError(
             f"`{self.name}` has a rule for reverse mode alone (jax.custom_vjp), got forward mode",
             loc=self._loc,
-            help="use jax.grad or jax.vjp once, or jax.jit around the derivative, or a jax.custom_jvp rule",
+            help="use jax.grad or jax.vjp, of which jax.jvp and jax.jacfwd may be taken, or a jax.custom_jvp rule",
         )
 
     def _another(self, builder: Builder) -> Importer:
