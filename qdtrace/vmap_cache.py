@@ -1,8 +1,9 @@
 """Compiled functions of bare calls, `qd.vmap(f)(x)`, kept as `jax.jit` keeps those of `jax.jit(f)(x)`: by the function.
 
 `qd.vmap(f)` is another object each time, and what is compiled would be gone with it. So it is kept by the function
-object, the axes and the objects among the arguments, by identity. A global that changes is not seen afterwards; a
-function or method that is made anew is another one. The function is not kept alive: with it goes what was compiled.
+object, the axes and the functions among the arguments, by identity; with another object among them nothing is kept. A
+global that changes is not seen afterwards; a function or method that is made anew is another one. The function is not
+kept alive: with it goes what was compiled.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import weakref
 from collections import OrderedDict
 from dataclasses import replace
 from functools import partial
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -77,6 +78,12 @@ def compiled_for(mapping: Mapping, make: Callable[[Callable[[], Mapping]], Jitte
         return made.jitted
 
 
+def _is_function(one: Any) -> bool:
+    """Returns whether an object is a function, of Python or of JAX, which has no state of its own."""
+    kind = type(one)
+    return kind in (FunctionType, BuiltinFunctionType) or kind.__module__.partition(".")[0] in ("jax", "jaxlib")
+
+
 def _describe(mapping: Mapping) -> tuple[Hashable, Any, tuple[Any, ...]] | None:
     """Returns a key of the mapping, the function that it maps, and further objects of the key, or None if it has no
     key."""
@@ -96,9 +103,11 @@ def _describe(mapping: Mapping) -> tuple[Hashable, Any, tuple[Any, ...]] | None:
             for _, one in f.objects:
                 if isinstance(one, _BY_VALUE):
                     key.append((type(one), one))
-                else:
+                elif _is_function(one):
                     key.append(id(one))
                     held.append(one)
+                else:  # it may have changed since
+                    return None
             f = f.f
         else:
             break

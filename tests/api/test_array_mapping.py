@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,19 @@ from qdtrace.errors import TraceTypeError, TraceValueError
 from tests.api.array_programs import STEPS, draw, function_of
 from tests.selection import drawn
 
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
 MODES = ("lanes", "batch", "auto")
+
+
+@pytest.fixture(autouse=True)
+def all_digits() -> Generator[None]:
+    """Has GPUs multiply in f32; by default JAX has them round factors to fewer digits."""
+    with jax.default_matmul_precision("highest"):
+        yield
+
+
 RNG = np.random.default_rng(0)
 
 
