@@ -149,9 +149,8 @@ def _stays(eqn: Any) -> bool:
 
 
 def _is_heavy_inside(eqn: Any, varies: Collection[Any], limits: Limits) -> bool:
-    if any(_is_heavy(e, varies, limits) for e in (eqn,)):
-        return True
-    return any(_is_heavy(e, None, limits) for e in compat.all_eqns((eqn,)) if e is not eqn)
+    """Returns whether a batched library is faster at an equation, or at one inside of it."""
+    return any(_is_heavy(e, varies if e is eqn else None, limits) for e in compat.all_eqns((eqn,)))
 
 
 def _is_heavy(eqn: Any, varies: Collection[Any] | None, limits: Limits) -> bool:
