@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .slope_rows import POWERS_SAID, ROWS
+from .matrix_rows import ROWS
+from .slope_rows import POWERS_SAID
 
 PATH = Path(__file__).parents[2] / "docs" / "coverage.md"
 TITLE = "## Answers that surprise"
@@ -30,6 +31,9 @@ MORE = (
     "`atan`, `atanh` of complex numbers with NaN: NaN; JAX gives a quarter turn in one part",
     "`(2.5+0j)**1e30`: inf with imaginary part 0; JAX gives NaN for that part",
     "`complex(1, inf)**2.0`: NaN, as eager; `jax.jit` makes a product of it",
+    "64-bit arrays outside of the x64 mode: refused by name; JAX cuts their values at the first operation",
+    "gradients of `jnp.maximum` of complex numbers: shared by equal ones; a TypeError in jax 0.12",
+    "Optimistix: the gradient of `least_squares` where the Jacobian has not full rank raises, also with `throw=False`",
     "Optimistix: `Bisection` with the root at an end of the bracket raises, also with `throw=False`",
 )
 """What other tests show."""

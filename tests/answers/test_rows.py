@@ -14,7 +14,8 @@ from jax import lax
 import qdtrace as qd
 
 from .document import PATH, section
-from .slope_rows import POWERS_AT_0, ROWS
+from .matrix_rows import ROWS
+from .slope_rows import POWERS_AT_0
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -136,6 +137,30 @@ def test_keys_of_other_kinds_are_refused() -> None:
     """Under `jax.vmap` only the first `rbg` key draws what it draws alone."""
     with pytest.raises(qd.UnsupportedError, match="threefry"):
         qd.vmap(lambda s: jax.random.uniform(jax.random.key(s, impl="rbg")))(jnp.arange(2, dtype=jnp.uint32))
+
+
+def test_the_gradient_of_complex_maxima() -> None:
+    """Equal ones share it in jax 0.10.2; its rule compares complex numbers, which later releases refuse."""
+    z = jnp.array([1 + 2j, 1 + 2j]), jnp.array([1 + 2j, 1 + 1j])
+    for mapped in (qd.vmap, jax.vmap):
+        slopes = jax.grad(lambda *z, mapped=mapped: mapped(lambda a, b: jnp.maximum(a, b).real)(*z).sum(), (0, 1))
+        if jax.__version_info__ >= (0, 12):
+            with pytest.raises(TypeError, match="gt does not accept dtype complex64"):
+                slopes(*z)
+        elif jax.__version_info__ < (0, 11):
+            np.testing.assert_array_equal(slopes(*z), [[0.5, 1], [0.5, 0]])
+
+
+@pytest.mark.parametrize("dtype", [jnp.int64, jnp.float64, jnp.complex128])
+def test_wide_arrays_outside_of_their_mode(dtype: Any) -> None:
+    """JAX cuts them at the first operation; we refuse them by name."""
+    with jax.enable_x64(True):
+        x = jnp.array([2**40, 2**41 + 1], dtype)
+    with pytest.warns(UserWarning, match="truncated"):
+        assert jax.jit(jax.vmap(lambda x: x + 0))(x).dtype.itemsize == x.dtype.itemsize // 2
+    for f in (qd.vmap(lambda x: x + 0), of_bodies(lambda x: x + 0)):
+        with pytest.raises(qd.TraceTypeError, match="at most 32 bits outside of the x64 mode"):
+            f(x)
 
 
 def test_the_page_has_the_answers() -> None:

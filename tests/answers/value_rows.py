@@ -143,7 +143,7 @@ ask(
     value=[1, 3],
     compiled={"value": {"older": [1.3, 2.6]}},
     source="XLA folds the constants in jax 0.10.2, not in 0.12",
-    said="`(x + c) - c`, `(x * c) * d` with constants: as eager; `jax.jit` of jax 0.10.2 folds them",
+    said="`(x + c) - c`, `(x * 1e30) * 1e-30`: as eager; `jax.jit` of jax 0.10.2 folds the constants",
 )
 ask(
     "multiplying by constants",
@@ -152,6 +152,15 @@ ask(
     value=[INF, 2],
     compiled={"value": {"older": [1e10, 2]}},
     source="XLA folds the constants in jax 0.10.2, not in 0.12",
+)
+ask(
+    "multiplying bf16 by constants",
+    lambda x: (x * jnp.bfloat16(1.203125)) * jnp.bfloat16(1.296875),
+    np.array([0.126, 0.6406], jnp.bfloat16),
+    value=[0.197265625, 1.0],
+    compiled={"value": [0.1962890625, 0.99609375]},
+    source="rules/floats.py: float_mul_constants; XLA folds so in f16 and f32, not in bf16",
+    said="`(x * 1.2) * 1.3`: one product, as `jax.jit`, also of bf16, where JAX has two. Two without `fast_math`",
 )
 ask(
     "interp at a knot beside an infinity",

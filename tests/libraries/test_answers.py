@@ -113,6 +113,21 @@ def test_a_root_at_the_end_of_a_bracket() -> None:
             jax.block_until_ready(batched(root)(jnp.array([0.0, 1.0])))
 
 
+@pytest.mark.full
+def test_the_gradient_of_a_fit_without_full_rank() -> None:
+    """The fit is right; its adjoint solves with a singular operator and raises, also with `throw=False`."""
+
+    def fit(c: Any) -> Any:
+        residuals = lambda x, c: jnp.stack([x[0] + x[1] - c, 2 * (x[0] + x[1] - c)])  # noqa: E731
+        find = optx.LevenbergMarquardt(1e-5, 1e-5)
+        return optx.least_squares(residuals, find, jnp.zeros(2), c, throw=False).value.sum()
+
+    for batched in (qd.vmap, jax.vmap):
+        np.testing.assert_allclose(batched(fit)(Y), Y, rtol=1e-4)
+        with pytest.raises(Exception, match="linear solver returned non-finite"):
+            jax.block_until_ready(batched(jax.grad(fit))(Y))
+
+
 def test_a_singular_system_that_has_a_solution() -> None:
     """Least squares find it; the usual solver gives no numbers."""
     operator = lx.MatrixLinearOperator(jnp.ones((2, 2)))
