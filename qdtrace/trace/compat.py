@@ -200,6 +200,12 @@ def settings_of(eqn: JaxprEqn) -> AbstractContextManager[Any]:
     return eqn.ctx.manager
 
 
+def splits_by_position() -> bool:
+    """Returns whether a key split from another is the hash of its position, by JAX's present setting."""
+    config: Any = jax.config
+    return bool(config.jax_threefry_partitionable)
+
+
 def scan_counts(params: dict[str, Any]) -> tuple[int, int]:
     """Returns (constants, carries) of a `scan` equation; the rest of its operands are slices of `xs`."""
     if "num_consts" in params:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -9,18 +10,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from qdtrace.ir.program import Literal
 from qdtrace.trace import compat
 from qdtrace.trace.compat import threefry_prng_impl as threefry
 from qdtrace.trace.importer.elements import per_element
 from qdtrace.trace.importer.linalg import batched
+from qdtrace.trace.importer.memory import UNROLL
 from qdtrace.trace.importer.registry import RESULT_TYPE, decomposition, formula, rule, scalar_struct, traced_rule
-from qdtrace.trace.importer.structural import view
-from qdtrace.trace.importer.values import PrivateArray, Value, array_of, join_pairs, rank0, split_pairs
+from qdtrace.trace.importer.structural import loaded, ravel
+from qdtrace.trace.importer.values import Formula, Value, array_of, join_pairs, rank0, split_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from qdtrace.trace.importer.core import Importer
+
+_MOST_KEYS = 1 << 31
+"""Most keys whose positions are made where they are read, in 32 bits."""
+
 
 @decomposition("random_bits")
 def random_bits(key: Any, *, bit_width: int, shape: Sequence[int]) -> Any:
@@ -28,10 +35,46 @@ def random_bits(key: Any, *, bit_width: int, shape: Sequence[int]) -> Any:
     return batched(1)(lambda raw: threefry.random_bits(raw, bit_width, tuple(shape)))(jax.random.key_data(key))
 
 
-@decomposition("random_split")
-def random_split(key: Any, *, shape: Sequence[int]) -> Any:
-    """Returns new keys made from one."""
+@rule("random_split")
+def random_split(imp: Importer, eqn: Any, key: Value, *, shape: Sequence[int]) -> Value:
+    """Returns new keys made from one: many are made where they are read, as each is a hash of its own."""
+    aval, out = eqn.invars[0].aval, eqn.outvars[0].aval
+    dtype = imp.dtype_of(aval)
+    with compat.settings_of(eqn):
+        if out.size <= UNROLL or prod(shape) > _MOST_KEYS:
+            return imp.decomposed(_split, [aval], {"shape": tuple(shape)}, [key])[0]
+        params = {"count": prod(shape), "is_hash_of_position": compat.splits_by_position()}
+        hashed = traced_rule(_split_key, scalar_struct(np.dtype(np.uint32), 3), params)
+    keys = imp.in_memory(key)
+
+    def at(index: Sequence[Any]) -> tuple[Any, ...]:
+        position = imp.convert(ravel(imp, index[aval.ndim :], shape), dtype)
+        words = (*imp.element(keys, index[: aval.ndim]), position)
+        return tuple(word.item() for word in imp.call(hashed, [rank0(w) for w in words]))
+
+    return Formula(out.shape, dtype, at, pair=True, operands=(keys,))
+
+
+def _split(key: Any, *, shape: Sequence[int]) -> Any:
     return _keys(batched(1)(lambda raw: threefry.split(raw, tuple(shape)))(jax.random.key_data(key)))
+
+
+def _split_key(first: Any, second: Any, position: Any, *, count: int, is_hash_of_position: bool) -> tuple[Any, Any]:
+    """Returns the words of one of `count` keys made from a key.
+
+    It is the hash of its position; before JAX's setting `threefry_partitionable`, its words are among those of the
+    hashes of (k, count + k), which stand in two rows one after the other.
+    """
+    block = functools.partial(formula("threefry2x32"), first, second, use_rolled_loops=False)
+    if is_hash_of_position:
+        high, low = block(jnp.zeros_like(position), position)
+        return high, low
+    words = []
+    for place in (2 * position, 2 * position + 1):
+        column = place % count
+        above, below = block(column, column + count)
+        words.append(jnp.where(place < count, above, below))
+    return words[0], words[1]
 
 
 @decomposition("random_fold_in")
@@ -61,14 +104,30 @@ def _keys(raw: Any) -> Any:
 @rule("random_wrap", ignores={"impl": RESULT_TYPE})
 def random_wrap(imp: Importer, eqn: Any, raw: Value) -> Value:
     """Returns raw words as keys."""
-    imp.dtype_of(eqn.outvars[0].aval)
-    return join_pairs(imp.scalars(raw, "an array of keys"))
+    aval = eqn.outvars[0].aval
+    dtype = imp.dtype_of(aval)
+    if isinstance(raw, np.ndarray):
+        return join_pairs(raw)
+    words = (imp.index(0), imp.index(1))
+    at = lambda index: tuple(imp.element(raw, [*index, word]) for word in words)  # noqa: E731
+    return loaded(imp, Formula(aval.shape, dtype, at, pair=True, operands=(raw,)))
 
 
 @rule("random_unwrap")
 def random_unwrap(imp: Importer, eqn: Any, key: Value) -> Value:
     """Returns keys as raw words."""
-    return split_pairs(imp.scalars(key, "an array of keys"))
+    if isinstance(key, np.ndarray):
+        return split_pairs(key)
+    aval = eqn.outvars[0].aval
+    return loaded(imp, Formula(aval.shape, imp.dtype_of(aval), lambda index: _word(imp, key, index), operands=(key,)))
+
+
+def _word(imp: Importer, key: Value, index: Sequence[Any]) -> Any:
+    *place, word = index
+    first, second = imp.element(key, place)
+    if type(word) is Literal:
+        return second if word.value else first
+    return imp.choose(imp.op("eq", word, imp.index(0)), first, second)
 
 
 @decomposition("iota_2x32_shape")
@@ -87,6 +146,5 @@ def threefry2x32(imp: Importer, eqn: Any, *words: Value) -> list[Value]:
     both = per_element(imp, block, aval, *words, pair=True)
     if isinstance(both, np.ndarray):
         return [array_of((pair[k] for pair in both.ravel().tolist()), aval.shape) for k in (0, 1)]
-    assert isinstance(both, PrivateArray)
-    raw = PrivateArray(both.var, holders=both.holders)
-    return [view(imp, raw, aval.shape, lambda i, k=k: [*i, imp.index(k)]) for k in (0, 1)]
+    part = lambda k: Formula(aval.shape, both.dtype, lambda i: imp.element(both, i)[k], operands=(both,))  # noqa: E731
+    return [loaded(imp, part(0)), loaded(imp, part(1))]

@@ -243,7 +243,7 @@ def _traced_rule(fn: Callable[..., Any], avals: Sequence[Any], params: dict[str,
 def _settings() -> tuple[bool, ...]:
     """Returns the settings of JAX that a traced function depends on besides its arguments."""
     config: Any = jax.config
-    return bool(config.jax_enable_x64), bool(config.jax_threefry_partitionable)
+    return bool(config.jax_enable_x64), compat.splits_by_position()
 
 
 def scalar_struct(dtype: np.dtype, count: int) -> list[jax.ShapeDtypeStruct]:

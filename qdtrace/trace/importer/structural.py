@@ -10,7 +10,7 @@ import numpy as np
 from qdtrace.trace.importer.memory import UNROLL
 from qdtrace.trace.importer.registry import PLACED, RESULT_TYPE, rule
 from qdtrace.trace.importer.scalars import constant
-from qdtrace.trace.importer.values import Formula, MemoryArray, Value, View, array_of, rank0
+from qdtrace.trace.importer.values import Formula, MemoryArray, Value, View, Waiting, array_of, rank0
 from qdtrace.trace.physical import is_pair
 
 if TYPE_CHECKING:
@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 
 def view(imp: Importer, base: MemoryArray, shape: Sequence[int], index: Remap) -> Value:
     """Returns elements of an array in memory at a mapped index; loaded at once when few."""
-    out = View(base, tuple(shape), index)
-    if out.size > UNROLL:
-        return out
-    return imp.scalars(out)
+    return loaded(imp, View(base, tuple(shape), index))
+
+
+def loaded(imp: Importer, value: Waiting) -> Value:
+    """Returns an array whose elements are read from others; as scalars when few."""
+    return value if value.size > UNROLL else imp.scalars(value)
 
 
 def take(imp: Importer, x: Value, index: int, axis: int = 0) -> Value:
