@@ -21,7 +21,7 @@ from qdtrace.compose.explain import failure_in
 from qdtrace.compose.garbage import paused_garbage_collection
 from qdtrace.compose.staged import Programs, note_programs
 from qdtrace.compose.told import Told, shown
-from qdtrace.config import current, options_from
+from qdtrace.config import current, options_from, scope
 from qdtrace.errors import BackendError, QdError, TraceTypeError, TraceValueError, boundary
 from qdtrace.failures import raise_failures
 from qdtrace.trace import compat
@@ -98,7 +98,8 @@ def jit(
             already (in a `jax.jit` or `jax.vmap` around the call) nothing is known, and nothing changes. NumPy's arrays
             may change, so each call looks at them.
         backend: JAX platform to compile for; the default device's when None.
-        options: values for `qd.options` that hold for this function.
+        options: values for `qd.options` that hold for this function, and (but for `pure`) for mapped and compiled ones
+            that it calls.
         pure: True if `f` depends on nothing but its arguments and what its source, closure and defaults say; a new
             process that finds it on disk does not trace it then (docs/saving.md). None: as the option `pure` says.
 
@@ -262,6 +263,7 @@ class Jitted(Wrapped[P, R_co]):
 
     def _compiled(self) -> tuple[Any, Programs]:
         options = options_from(self._overrides)
+        inside = replace(options, pure=current().pure)  # that a function is pure says nothing of those that it calls
         programs = Programs()
 
         # Only here: the primitive that calls a program is loaded when one is called.
@@ -278,7 +280,7 @@ class Jitted(Wrapped[P, R_co]):
             if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
                 with jax.disable_jit(False):  # loops of this package exist only while a function is traced
                     return function(*args, **kwargs)
-            with paused_garbage_collection(), programs.open():
+            with paused_garbage_collection(), programs.open(), scope(inside):
                 given = [] if self._bounds is None else self._bounds.traced(args, kwargs)
                 request = Request(self._function, args, kwargs, self._name, options, self._donations, given)
                 return results_of(request)

@@ -280,7 +280,8 @@ def current() -> Options:
 
 
 @contextmanager
-def _scope(made: Options) -> Generator[Options]:
+def scope(made: Options) -> Generator[Options]:
+    """Sets all options for the code inside, in this thread only."""
     token = _scoped.set(made)
     try:
         yield made
@@ -302,7 +303,7 @@ def options(**values: object) -> AbstractContextManager[Options]:
         TraceValueError: a name or value is unknown.
         TraceTypeError: a value is of the wrong type.
     """
-    return _scope(options_from(values))
+    return scope(options_from(values))
 
 
 class Config:

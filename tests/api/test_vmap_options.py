@@ -1,4 +1,7 @@
-"""Options of `jax.vmap` in `qd.vmap`: `axis_size`, `axis_name` with collectives, `spmd_axis_name`; memory of a lane."""
+"""Options of `jax.vmap` in `qd.vmap`: `axis_size`, `axis_name` with collectives, `spmd_axis_name`; memory of a lane.
+
+Options of a `qd.jit` function hold for the mapped and compiled functions that it calls.
+"""
 
 from __future__ import annotations
 
@@ -282,3 +285,43 @@ def test_one_that_makes_buffers_leads_to_jax_vmap() -> None:
         assert "here `squares` is called in a loop or lane, and is part of it" in str(caught.value)
         assert "jax.vmap(squares)(rows)" in str(caught.value)
     assert jax.vmap(squares)(ROWS).sum(1).tolist() == [5, 50]
+
+
+def two_factors(x):
+    return x * 1.2 * 1.3
+
+
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "mapped": lambda x: qd.vmap(two_factors)(x),
+    "mapped twice": lambda x: qd.vmap(qd.vmap(two_factors))(x[None])[0],
+    "compiled": lambda x: qd.jit(lambda x: qd.vmap(two_factors)(x))(x),
+    "by a compiled function of another module": qd.vmap(two_factors),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_options_of_the_caller_hold_inside(call: str) -> None:
+    """Two products stay two without `fast_math`; what the callee says of itself is nearer."""
+    x = jnp.ones(8)
+
+    def products(options: dict[str, Any] | None, f: Callable[[Any], Any] = CALLS[call]) -> int:
+        return qd.jit(lambda x: f(x), options=options).lower(x).graph().count(" = mul ")
+
+    assert (products(None), products({"fast_math": True}), products({"fast_math": False})) == (1, 1, 2)
+    own = qd.jit(lambda x: CALLS[call](x), options={"fast_math": True})
+    assert products({"fast_math": False}, lambda x: own(x)) == 1
+    with qd.options(fast_math=False):
+        assert (products(None), products({"fast_math": True})) == (2, 1)
+
+
+def test_a_mapped_function_is_debugged() -> None:
+    f = qd.jit(lambda x: qd.vmap(lambda x: x / x)(x), options={"debug": "nans"})
+    with pytest.raises(qd.QdError, match="nan"):
+        jax.block_until_ready(f(jnp.zeros(4)))
+
+
+@pytest.mark.parametrize("mode", ["lanes", "batch"])
+def test_who_works_on_arrays_is_said_of_a_function(mode: str) -> None:
+    m = jnp.ones((4, 20, 20))
+    low = qd.jit(lambda m: qd.vmap(lambda m: m @ m)(m), options={"array_mapping": mode}).lower(m)
+    assert any(task.name.startswith("xla") or "XLA" in str(task) for task in low.tasks) == (mode == "batch"), low.tasks
