@@ -19,6 +19,7 @@ from qdtrace.passes.fills import Fills
 from qdtrace.passes.first_accumulations import FirstAccumulations
 from qdtrace.passes.first_stores import FirstStores
 from qdtrace.passes.fuse_tasks import FuseTasks
+from qdtrace.passes.gather import GatherScatters
 from qdtrace.passes.hoist_bounds import HoistBounds
 from qdtrace.passes.join_branches import JoinBranches
 from qdtrace.passes.last_iteration import LastIteration
@@ -65,6 +66,7 @@ PASSES: Mapping[str, Callable[[Options, Machine], Pass]] = {
     "hoist_bounds": lambda options, machine: HoistBounds(),
     "fuse_tasks": lambda options, machine: FuseTasks(options.fuse_tasks, options.fuse_tasks_raw, machine=machine),
     "contract": lambda options, machine: Contract(machine),
+    "gather": lambda options, machine: GatherScatters(machine),
     "scalar_replacement": lambda options, machine: ScalarReplacement(options.changes_rounding),
     "store_forwarding": lambda options, machine: StoreForwarding(),
     "dead_stores": lambda options, machine: DeadStores(options.cfg_optimization_per_task),
@@ -183,7 +185,7 @@ def stages(
     unrolled = (*map(of, straight), simplify, *map(of, _ON_UNROLLED), *memory)
     cheaper = (of("predicate"), of("strength_reduction"), of("reciprocals"), simplify)
     final = (
-        *((*unrolled, *cheaper) if loops else ()),
+        *((*unrolled, of("gather"), simplify, *cheaper) if loops else ()),
         # Again, because tasks may be fills, and overwrite whole buffers, now.
         of("fills"),
         # On initial values, when loops over few components are unrolled.

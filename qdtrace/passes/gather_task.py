@@ -1,0 +1,215 @@
+"""Builds the tasks that gather: a loop over elements, each of which gets the values of all iterations that reach it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING
+
+from qdtrace.analysis.index.affine import Form
+from qdtrace.ir.builder import scalar_var, unravel
+from qdtrace.ir.combining import combining, identity
+from qdtrace.ir.memory import values_of
+from qdtrace.ir.primitives import IF
+from qdtrace.ir.program import Task, Var, literal, ref_type
+from qdtrace.ir.rebuild import Copier
+from qdtrace.ir.types import DType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from qdtrace.analysis.index.piecewise import OnBox
+    from qdtrace.analysis.scattered import Piece, Scatter, ScatteringTask
+    from qdtrace.ir.program import Atom, Block, Eqn, Literal
+
+    Where = tuple[range, ...]
+    """A box of elements: the range along each axis that is not one of components."""
+
+
+@dataclass(slots=True)
+class _Iteration:
+    """An iteration of the task that scatters, some of whose equations are copied."""
+
+    digits: dict[Var, Form]
+    """Its digits as forms of the element's index."""
+    on: OnBox
+    env: dict[Var, Atom]
+    """Copies of its variables, by those of the task."""
+
+
+@dataclass(slots=True)
+class _Sum:
+    """The combination of what reaches one element."""
+
+    scatter: Scatter
+    total: Atom | None
+    """The values so far; None if there is none yet."""
+
+    def start(self) -> Atom:
+        """Returns the values so far, or what changes no value."""
+        return identity(self.scatter.op, self.scatter.ref.dtype) if self.total is None else self.total
+
+
+class Gather(Copier):
+    """Emits the task over one box of elements."""
+
+    def __init__(self, found: ScatteringTask, where: Where) -> None:
+        super().__init__()
+        self.found = found
+        self.where = where
+        self.size = prod(map(len, where))
+        self.dtype = DType.i32 if max(self.size, *(r.stop for r in where)) < 2**31 else DType.i64
+        self.places = {scalar_var(self.dtype): None for _ in where}
+        """Stands for the element's index along each axis that is not one of components."""
+        self.at: dict[Var, Atom] = {}
+        """The values of `places`."""
+        self.now: _Iteration
+        """The iteration of which copies are emitted."""
+
+    def task(self, scatters: Sequence[Scatter], initial: Mapping[Var, Literal], name: str) -> Task:
+        """Returns the task that combines each element of the box with all values that are accumulated into it.
+
+        The scatters have the same axes apart from components. An element of a reference in `initial` is stored, with
+        that value in it.
+        """
+        task, index = self.found.task, scalar_var(self.dtype, "i")
+        self.now = _Iteration({}, self.found.on(self.found.box), self.env)
+        head = self.rebuild_eqns(task.head)
+        copied: dict[object, _Iteration] = {}
+        with self.block() as body:
+            self.loc = task.loc
+            parts = unravel(self, index, [len(r) for r in self.where])
+            for place, part, values in zip(self.places, parts, self.where, strict=True):
+                self.at[place] = self("add", part, literal(values.start, self.dtype)) if values.start else part
+            for scatter in scatters:
+                self._combine(scatter, initial.get(scatter.ref), self.env, copied)
+        start, stop = (literal(k, self.dtype) for k in (0, self.size))
+        return Task(task.kind, index, start, stop, body.close(), head, name, task.loc, task.hints)
+
+    def _combine(
+        self, scatter: Scatter, initial: Literal | None, shared: dict[Var, Atom], copied: dict[object, _Iteration]
+    ) -> None:
+        """Emits the elements of one reference: one for each index along its axes of components."""
+        axes, shape = scatter.component_axes, ref_type(scatter.ref).shape
+        others = [a for a in range(len(shape)) if a not in axes]
+        at: list[Atom] = [literal(0, self.dtype) for _ in shape]
+        for axis, place in zip(others, self.places, strict=True):
+            at[axis] = self.at[place]
+        stored = product(*(range(shape[a]) for a in axes)) if initial is not None else scatter.components()
+        for component in dict.fromkeys(stored):
+            total = _Sum(scatter, initial)
+            for piece in scatter.components().get(component, ()):
+                self._add(total, piece, others, shared, copied)
+            for axis, number in zip(axes, component, strict=True):
+                at[axis] = literal(number, self.dtype)
+            if initial is not None:
+                self.store(scatter.ref, total.start(), *at)
+            elif total.total is not None:
+                self.accum(scatter.ref, total.total, *at, op=scatter.op)
+
+    def _add(
+        self,
+        total: _Sum,
+        piece: Piece,
+        axes: Sequence[int],
+        shared: dict[Var, Atom],
+        copied: dict[object, _Iteration],
+    ) -> None:
+        """Emits the combination with the value of a piece, where it reaches the element."""
+        tests: list[Atom] = []
+        meet: dict[int, range] = {}
+        for axis, place, values in zip(axes, self.places, self.where, strict=True):
+            target = piece.targets[axis]
+            both = meet[axis] = range(max(target.start, values.start), min(target.stop, values.stop))
+            if not both:
+                return
+            if both.start > values.start:
+                tests.append(self("ge", self.at[place], literal(both.start, self.dtype)))
+            if both.stop < values.stop:
+                tests.append(self("lt", self.at[place], literal(both.stop, self.dtype)))
+        place = dict(zip(axes, self.places, strict=True))
+        digits = {
+            d: Form({}, i.constant) if i.axis is None else Form({place[i.axis]: i.sign}, -i.sign * i.constant)
+            for d, i in piece.inverse.items()
+        }
+        box = {d: i.values(meet) or piece.box[d] for d, i in piece.inverse.items()}
+        key = None if tests or piece.guards else tuple(form.key for form in digits.values())
+        self.now = copied.get(key) or _Iteration(digits, self.found.on(box), dict(shared))
+        self.env = self.now.env
+        index = self.found.task.index
+        if index is not None and index not in self.env:
+            self.env[index] = self._form(self.found.index, index.dtype)
+        if not tests:
+            total.total = self._value(piece, total)
+            if key is not None:
+                copied[key] = self.now
+            return
+        start = total.start()
+        with self.block() as taken:
+            found = self._value(piece, _Sum(total.scatter, start))
+        condition = reduce(lambda a, b: self("and", a, b), tests)
+        (total.total,) = self.emit(IF, condition, blocks=(taken.close((found,)), self._only(start)))
+
+    def _value(self, piece: Piece, total: _Sum, level: int = 0) -> Atom:
+        """Emits the combination with the value of a piece from a level of the branches around it."""
+        around = piece.site.around
+        eqns = around[level - 1][0].blocks[around[level - 1][1]].eqns if level else self.found.task.body.eqns
+        (value,) = values_of(piece.site.eqn)
+        needed = self.found.needed((value, *(guard.invars[0] for guard in piece.guards)))
+        for eqn in eqns:
+            if not needed.isdisjoint(eqn.outvars) and not self.now.env.keys() >= {*eqn.outvars}:
+                self.visit(eqn)
+        if level == len(around):
+            found = self.atom(value)
+            ref = total.scatter.ref
+            return found if total.total is None else self(combining(total.scatter.op, ref.dtype), total.total, found)
+        eqn, number = around[level]
+        if eqn not in piece.guards:
+            return self._value(piece, total, level + 1)
+        start = total.start()
+        with self.block() as taken:
+            found = self._value(piece, _Sum(total.scatter, start), level + 1)
+        blocks = (taken.close((found,)), self._only(start))
+        return self.emit(IF, self.atom(eqn.invars[0]), blocks=blocks[::-1] if number else blocks)[0]
+
+    def _only(self, value: Atom) -> Block:
+        with self.block() as other:
+            pass
+        return other.close((value,))
+
+    def visit(self, eqn: Eqn) -> None:
+        """Appends a copy of an equation, without what it writes; an integer that has a form becomes this."""
+        if eqn.primitive.writes:
+            return
+        if not eqn.blocks:
+            value = self.now.on.values.get(eqn.outvars[0])
+            if value is None:
+                super().visit(eqn)
+            else:
+                out = eqn.outvars[0]
+                is_form = isinstance(value, Form)
+                self.env[out] = self._form(value, out.dtype) if is_form else literal(value, out.dtype)
+            return
+        before = dict(self.env)
+        super().visit(eqn)
+        before.update((v, self.env[v]) for v in eqn.outvars)
+        self.env.clear()  # what blocks bind is not seen behind them
+        self.env.update(before)
+
+    def _form(self, form: Form, dtype: DType) -> Atom:
+        """Emits an integer of the iteration from the element's index."""
+        whole = Form({}, form.constant)
+        for digit, factor in form.terms.items():
+            assert isinstance(digit, Var)
+            whole = whole.plus(self.now.digits[digit], factor)
+        total: Atom | None = None
+        for place, factor in whole.terms.items():
+            assert isinstance(place, Var)
+            part = self.convert(self.at[place], dtype)
+            part = part if factor == 1 else self("mul", part, literal(factor, dtype))
+            total = part if total is None else self("add", total, part)
+        if total is None:
+            return literal(whole.constant, dtype)
+        return self("add", total, literal(whole.constant, dtype)) if whole.constant else total

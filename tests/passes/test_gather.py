@@ -1,0 +1,90 @@
+"""Accumulations at fixed offsets become loops over elements."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from qdtrace.interpret.reference import evaluate
+from qdtrace.ir.verify import verify_program
+from qdtrace.passes import gather
+from qdtrace.passes.gather import GatherScatters
+from tests.passes.harness import arguments, assert_same_bits, check, parsed
+from tests.passes.scattering_programs import scattering_program
+
+if TYPE_CHECKING:
+    from qdtrace.ir.program import Program
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gather, "SCATTER_COST", 10**6)
+
+
+THREE_POINTS = """
+program p(y: ref[f32,8])
+  buffer x: ref[f32,8] = 0.0:f32
+  range_for i in 1:i32 : 7:i32
+    a: f32 = load y i
+    j: i32 = add i -1:i32
+    k: i32 = add i 1:i32
+    accum[op=add] x a j
+    accum[op=add] x a k
+  return x
+"""
+
+
+def test_an_interior() -> None:
+    check(
+        GatherScatters(),
+        THREE_POINTS,
+        """
+program p(y: ref[f32,8])
+  buffer x: ref[f32,8]
+  range_for p in 0:i32 : 8:i32 @_gather
+    below: bool = lt p 6:i32
+    j: i32 = add p 1:i32
+    s: f32 = if below
+      a: f32 = load y j
+      t: f32 = add 0.0:f32 a
+      yield t
+    else
+      yield 0.0:f32
+    above: bool = ge p 2:i32
+    k: i32 = add p -1:i32
+    u: f32 = if above
+      b: f32 = load y k
+      v: f32 = add s b
+      yield v
+    else
+      yield s
+    store x u p
+  return x
+""",
+    )
+
+
+def random_program(seed: int) -> Program:
+    return parsed(scattering_program(Random(seed)))
+
+
+def compare(seed: int) -> bool:
+    """Compares a random program before and after the pass; returns whether the pass changed it."""
+    program = random_program(seed)
+    got = GatherScatters()(program)
+    verify_program(got)
+    args = [np.abs(np.rint(a)).astype(a.dtype) for a in arguments(program, seed)]
+    for x, y in zip(evaluate(program, args), evaluate(got, args, check_races=True), strict=True):
+        assert_same_bits(x, y)
+    return got is not program
+
+
+@pytest.mark.parametrize("peeled", [0, 10**6])
+@pytest.mark.parametrize("first", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(1000, 9000, 1000))])
+def test_random_programs(always: None, monkeypatch: pytest.MonkeyPatch, peeled: int, first: int) -> None:
+    monkeypatch.setattr(gather, "PEELED", peeled)
+    programs = 1000 if first else 40
+    assert sum(map(compare, range(first, first + programs))) > 0.6 * programs
