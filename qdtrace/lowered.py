@@ -182,7 +182,7 @@ class Lowered:
                 staged.program, staged.options, (recorder,), machine=self._backend.machine, each_pass=True
             )
             launches = [(t.name, t.reason) for t in self._tasks_of(staged)]
-            recorder.launches, recorder.loops = launches, [(c.reason, c.loc) for c in staged.stacks]
+            recorder.launches, recorder.loops = launches, [(c.text(), c.loc) for c in staged.stacks]
             if profile is not None:
                 recorder.times = [profile.said_of(staged.program.name, name) for name, _ in launches]
             records.append(recorder)

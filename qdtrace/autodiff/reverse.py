@@ -162,7 +162,8 @@ def _reverse_task(
         slots = lambda capacity: Slots(sweep.private, state, arrays, capacity)  # noqa: E731 - one for each stack
         used = private_bytes(sweep.hoisted)
         is_exact, most = constant_trips(eqn) is not None, most_steps(eqn, needed, stacks.limits)
-        size = LoopSize(trips.of(eqn), _state_bytes(state, arrays), is_exact=is_exact, most_steps=most)
+        nbytes, has_arrays = _state_bytes(state, arrays), bool(arrays)
+        size = LoopSize(trips.of(eqn), nbytes, is_exact=is_exact, most_steps=most, has_arrays=has_arrays)
         choice = stacks.choose(size, used, eqn.loc)
         bits = choice.thinned_bits
         kept = EveryState(slots(choice.slots)) if bits is None else Thinning(slots(choice.slots), bits)

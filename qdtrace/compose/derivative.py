@@ -32,7 +32,7 @@ from qdtrace.compose.residuals import call_keeping, residuals_of
 from qdtrace.compose.stack_chunk import in_one_chunk
 from qdtrace.compose.stacks import derived, stacks_for
 from qdtrace.compose.staged_program import StagedProgram, chosen
-from qdtrace.errors import GradientError
+from qdtrace.errors import GradientError, warn
 from qdtrace.ir.platforms import PLATFORMS
 from qdtrace.ir.program import ref_type
 from qdtrace.trace import compat
@@ -170,6 +170,9 @@ class Derivative:
             facts = [getattr(self, f.name) for f in fields(self) if f.compare and f.name != "base"]
             about = (*facts, own, len(base.program.results), len(made.constants), machine)
             program, key = derived(made, about, stacks, derive)
+        for choice in stacks.choices:
+            if choice.is_slow:
+                warn(f"in reverse mode {choice.reason}\nhelp: {choice.help}", choice.loc)
         return StagedProgram(program, made.options, tuple(stacks.choices), None, made.constants, key)
 
     def __repr__(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from types import SimpleNamespace
 
 import jax
@@ -13,7 +14,15 @@ import pytest
 import qdtrace as qd
 from qdtrace.analysis.machine import CPU, GPU
 from qdtrace.autodiff.loops import thinning
-from qdtrace.autodiff.loops.policy import LEAST_BITS, MOST_BITS, LoopSize, Stacks, StorageChoice, choose_storage
+from qdtrace.autodiff.loops.policy import (
+    LEAST_BITS,
+    MOST_BITS,
+    SAY_MOST,
+    LoopSize,
+    Stacks,
+    StorageChoice,
+    choose_storage,
+)
 from qdtrace.autodiff.loops.thinning import levels, slots_for
 from qdtrace.compose import stack_budget
 from qdtrace.config import options_from
@@ -52,7 +61,7 @@ def test_an_unknown_number_of_iterations_thins() -> None:
     assert choice.nbytes == 1000 * slots_for(LEAST_BITS)
     assert str(choice) == (
         "a.py:7 in f: the number of iterations is known only at run time; at most 32 states of 1000 bytes are kept, "
-        f"the others are run again: {choice.nbytes / 1024:.4g} KiB a lane"
+        f"the others are run again: {choice.nbytes / 1024:.4g} KiB a lane; {SAY_MOST}"
     )
 
 
@@ -295,3 +304,47 @@ def test_a_tape_that_is_too_long_is_refused() -> None:
     assert "note: 80000000 bytes are values of memory that loops load and change" in text
     assert "note: the loop that keeps most: " in text
     assert text.endswith("or change less memory")
+
+
+def _smoothed(most):
+    @qd.jit
+    def smoothed(x, n):
+        out = qd.zeros(x.shape[0])
+        for p in qd.range(x.shape[0]):
+            row = qd.local(jnp.ones(49))
+            for _ in qd.range(n[p], most=most):
+                for j in qd.range(1, 49):
+                    row[j] = jnp.sin(row[j] * x[p]) + row[j - 1]
+            out[p] = row[3]
+        return out
+
+    return jax.jit(jax.grad(lambda x: smoothed(x, jnp.array([3, 0])).sum()))
+
+
+def test_dropped_rows_of_a_loop_of_unknown_length_warn_with_the_way_out() -> None:
+    x = jnp.array([0.5, 0.2])
+    said = r"in reverse mode the number .* are run again(?s:.*)help: .*`most=64`"
+    with pytest.warns(qd.QdWarning, match=said) as told:
+        slow = _smoothed(None)(x)
+    assert [(w.filename, w.lineno) for w in told] == [(__file__, _smoothed.__code__.co_firstlineno + 6)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(_smoothed(3)(x), slow)
+
+
+def test_few_numbers_of_a_loop_of_unknown_length_do_not_warn() -> None:
+    @qd.jit
+    def grown(x, n):
+        out = qd.zeros(2)
+        for p in qd.range(2):
+            v = qd.local(x[p])
+            for _ in qd.range(n[p]):
+                v.value = jnp.sin(v.value) * x[p]
+            out[p] = v
+        return out
+
+    low = qd.jit(jax.grad(lambda x: grown(x, jnp.array([3, 0])).sum()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (choice,) = low.lower(jnp.array([0.5, 0.2])).storage
+    assert choice.help == SAY_MOST

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 
 LEAST_BITS, MOST_BITS = 5, 12
 """Bounds of the logarithm of the number of states that a thinned stack keeps, whatever their size."""
+SAY_MOST = (
+    "state the most iterations where you know them, then no state is dropped: `most=64` in qd.range or qd.while_, "
+    "`jnp.minimum(n, 64)` as the bound of a loop of lax"
+)
+"""The way out of a loop of unknown length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,11 @@ class StorageChoice:
     """Additional slots for the iterations after the last whole segment."""
     ran: int | None = None
     """Most iterations in calls with `debug=True` so far, or None if there was none."""
+    help: str = ""
+    """Text on what the user may state so that fewer states are run again; empty if there is nothing."""
+    is_slow: bool = False
+    """True if the length is unknown and few states fit, as arrays are part of them: the walk back takes many times the
+    time of the loop."""
 
     def after(self, ran: int | None) -> StorageChoice:
         """Returns the choice, with what it came to in a run in which the loop had at most `ran` iterations, if any."""
@@ -47,8 +57,12 @@ class StorageChoice:
             said += ", and all fit" if stride == 1 else f", of which one state in {stride * self.steps} was kept"
         return replace(self, reason=said, ran=ran)
 
+    def text(self) -> str:
+        """Returns the reason with the help."""
+        return f"{self.reason}; {self.help}" if self.help else self.reason
+
     def __str__(self) -> str:
-        return self.reason if self.loc is None else f"{self.loc}: {self.reason}"
+        return self.text() if self.loc is None else f"{self.loc}: {self.text()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +77,8 @@ class LoopSize:
     """True if the trip count always equals `trips`."""
     most_steps: int = 1
     """Most iterations that may be one segment (`segment_length`)."""
+    has_arrays: bool = False
+    """True if private arrays are a part of the state."""
 
     def steps(self) -> int:
         """Returns the iterations of a segment: a divisor of the exact trip count above half of the most, if there is
@@ -119,7 +135,10 @@ def choose_storage(
     if steps > 1:
         kept += f", one in {steps} or fewer"
     reason = f"{why}; {kept}, the others are run again: {_bytes(thinned)} a lane"
-    return StorageChoice(loc, reason, slots_for(bits, segments), thinned, bits, steps, rest)
+    choice = StorageChoice(loc, reason, slots_for(bits, segments), thinned, bits, steps, rest)
+    if segments is None:
+        return replace(choice, help=SAY_MOST, is_slow=size.has_arrays and bits == LEAST_BITS)
+    return choice
 
 
 @dataclass(slots=True)
