@@ -1,4 +1,4 @@
-"""`python -m qdtrace`: demo, info, opt, bench, cache and the version."""
+"""`python -m qdtrace`: the demo, what this machine has, the cache on disk; for developers passes and benchmarks."""
 
 from __future__ import annotations
 
@@ -12,21 +12,36 @@ from qdtrace import __version__
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_DEVELOPERS = """for work on qdtrace itself:
+  bench     time the benchmark programs beside their peers (needs the source tree)
+  opt       run passes over a graph in text form"""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command and returns the exit status."""
+    """Runs a command and returns the exit status. Without one it lists the commands."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    parser = argparse.ArgumentParser(prog="python -m qdtrace", description=__doc__)
+    plain = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="python -m qdtrace", epilog=_DEVELOPERS, formatter_class=plain)
     parser.add_argument("--version", action="version", version=f"qdtrace {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True)
+    commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
     commands.add_parser("demo", help="fit a predator-prey model to real data by gradient descent", add_help=False)
-    commands.add_parser("info", help="backends, devices, versions and the artifact cache")
-    commands.add_parser("opt", help="run passes over a graph in text form", add_help=False)
-    commands.add_parser("bench", help="time the benchmark programs beside their peers", add_help=False)
-    cache = commands.add_parser("cache", help="the artifact cache on disk")
-    cache.add_argument("action", choices=("info", "prune", "clear"))
+    commands.add_parser("info", help="show backends, devices, versions and the place of the cache")
+    about = "show or delete the compiled tasks that are kept on disk"
+    cache = commands.add_parser("cache", help=about, description=about, formatter_class=plain)
+    actions = cache.add_subparsers(dest="action", required=True, title="actions", metavar="ACTION")
+    for name, text in {
+        "info": "show the folder, its files and their size, by version of the compiler",
+        "prune": "delete what other versions made, and beyond offline_cache_limit what was unused for longest",
+        "clear": "delete all files; the next calls compile again",
+    }.items():
+        actions.add_parser(name, help=text, description=text)
+    for name in ("opt", "bench"):
+        commands.add_parser(name, add_help=False)
     known, rest = parser.parse_known_args(arguments)
-    if known.command in ("info", "cache") and rest:
+    if known.command is None and not rest:
+        parser.print_help()
+        return 0
+    if known.command in (None, "info", "cache") and rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     # A command loads its own module alone.
     if known.command in ("demo", "opt", "bench"):

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from qdtrace.errors import Loc
 
 HEAD = ("launch", "time", "share", "times", "moved", "GB/s", "of a copy", "iterations")
+REST = "XLA, dispatch"
+"""Name of the row for what no task does."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ class Profile:
                     "Profile.plot needs matplotlib: pip install matplotlib, or print the profile, or read its rows"
                 ) from error
             ax = pyplot.figure(figsize=(8, 1 + 0.4 * (len(self.rows) + 1)), layout="constrained").add_subplot()
-        names = [*(row.name for row in self.rows), "the rest of the call"]
+        names = [*(row.name for row in self.rows), REST]
         times = [*(1e3 * row.seconds for row in self.rows), 1e3 * self.other_seconds]
         places = range(len(names))
         bars = ax.barh(places, times, color=[*("tab:blue" for _ in self.rows), "lightgrey"])
@@ -140,7 +142,7 @@ class Profile:
     def _title(self) -> str:
         share = f"{self.task_seconds / self.call_seconds:.0%}" if self.call_seconds else "all"
         return (
-            f"{self.name}: {_time(self.call_seconds)} a call (median of {self.runs}), {share} of it in the rows below; "
+            f"{self.name}: {_time(self.call_seconds)} a call (median of {self.runs}), {share} of it in its tasks; "
             f"a copy moves {self.copy_gb_per_second:.3g} GB/s"
         )
 
@@ -151,12 +153,23 @@ class Profile:
             share = f"{row.seconds / self.call_seconds:.0%}" if self.call_seconds else ""
             iterations = f"{row.iterations:,}" if row.task else ""
             yield row.name, _time(row.seconds), share, str(row.launches), moved, *speed, iterations
+        yield REST, _time(self.other_seconds), self._share_of_rest(), *[""] * (len(HEAD) - 3)
+
+    def _share_of_rest(self) -> str:
+        return f"{self.other_seconds / self.call_seconds:.0%}" if self.call_seconds else ""
 
     def _of_copy(self, row: Row) -> str:
         return f"{row.gb_per_second / self.copy_gb_per_second:.0%}"
 
     def _notes(self) -> list[str]:
-        return [f"{self.left_out} more launches found no room"] if self.left_out else []
+        notes = [f"{self.left_out} more launches found no room"] if self.left_out else []
+        if self.other_seconds > self.task_seconds:
+            notes.append(
+                "most of the call is no task: array operations around loops, copies of arguments that are written, "
+                "states that lax.scan keeps for a gradient, or JAX's dispatch (under jax.jit less); jax.profiler "
+                "shows which"
+            )
+        return notes
 
 
 def _time(seconds: float) -> str:

@@ -23,6 +23,11 @@ class Stats:
     >>> work = qd.stats() - qd.stats()
     >>> work.compiled, work.misses
     (0, {})
+    >>> print(work)  # doctest: +ELLIPSIS
+    traces           0
+    programs         0
+    ...
+    bytes_on_disk    0 (0.0 MiB)
     """
 
     traces: int
@@ -58,6 +63,22 @@ class Stats:
     def __sub__(self, other: Stats) -> Stats:
         """Returns the work between two readings."""
         return Stats(**{f.name: _difference(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)})
+
+    def __str__(self) -> str:
+        """Returns a table, a line for each counter."""
+        rows: list[tuple[str, str]] = []
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if isinstance(value, int):
+                size = f" ({value / 2**20:.1f} MiB)" if f.name.startswith("bytes") else ""
+                rows.append((f.name, f"{value:,}{size}"))
+            else:
+                form = ".3f" if f.name == "seconds" else ","
+                rows += [(f"{f.name}, {key}", f"{n:{form}}") for key, n in value.items()]
+        width = max(len(name) for name, _ in rows)
+        return "\n".join(f"{name:{width}}  {text}" for name, text in rows)
+
+    __repr__ = __str__
 
 
 def _difference(now: Any, before: Any) -> Any:

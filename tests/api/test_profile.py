@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +13,7 @@ import pytest
 import qdtrace as qd
 from lowering.runtime.launch_log import log
 from qdtrace.launches import Listening
-
-if TYPE_CHECKING:
-    from qdtrace.profile_table import Profile
+from qdtrace.profile_table import Profile, Row
 
 N = 1000
 
@@ -200,7 +198,7 @@ def test_it_is_a_table() -> None:
     assert lines[4].endswith("1,000")
     assert "  4.1 kB  " in lines[4]
     page = profile._repr_html_()
-    assert page.count("<tr>") == 4
+    assert page.count("<tr>") == 5
     assert "<td>4.1 kB</td>" in page
 
 
@@ -209,7 +207,17 @@ def test_launches_without_room_are_told(monkeypatch: pytest.MonkeyPatch) -> None
     profile = qd.profile(histogram)(jnp.ones(8))
     assert profile.left_out == 1
     assert len(profile.rows) == 2
-    assert str(profile).endswith("\n1 more launches found no room")
+    assert "\n1 more launches found no room" in str(profile)
+
+
+def test_what_no_task_does_has_a_row() -> None:
+    rows = (Row("halve", 2e-3, 1, 8000, True, 1000, None, "halve.0", "halve"),)
+    lines = str(Profile("f", rows, 8e-3, 5, 10.0)).splitlines()
+    assert lines[0].startswith("f: 8.000 ms a call (median of 5), 25% of it in its tasks")
+    assert lines[3].split() == ["XLA,", "dispatch", "6.000", "ms", "75%"]
+    assert lines[4].startswith("most of the call is no task")
+    assert len(str(Profile("f", rows, 3e-3, 5, 10.0)).splitlines()) == 4
+    assert str(Profile("f", rows, 0.0, 5, 10.0)).splitlines()[3].split() == ["XLA,", "dispatch", "0.0", "us"]
 
 
 def test_nothing_is_written_while_nobody_listens() -> None:
@@ -235,7 +243,7 @@ def test_a_plot(monkeypatch: pytest.MonkeyPatch) -> None:
     ax = profile.plot(figure.add_subplot())
     assert [label.get_text() for label in ax.get_yticklabels()] == [
         *(row.name for row in profile.rows),
-        "the rest of the call",
+        "XLA, dispatch",
     ]
     np.testing.assert_allclose([bar.get_width() for bar in ax.patches][:-1], [1e3 * r.seconds for r in profile.rows])
 

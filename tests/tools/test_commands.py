@@ -102,7 +102,35 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"qdtrace {version('qdtrace')}\n"
 
 
-@pytest.mark.parametrize("words", [(), ("fly",), ("cache",), ("cache", "burn"), ("info", "more")])
+def test_without_a_command_the_commands_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(()) == 0
+    listed = capsys.readouterr().out
+    commands, developers = listed.split("for work on qdtrace itself:")
+    for name in ("demo", "info", "cache"):
+        assert re.search(rf"^    {name} +\w+ \w+.*$", commands, re.MULTILINE)
+    for name in ("bench", "opt"):
+        assert re.search(rf"^  {name} +\w+ \w+.*$", developers, re.MULTILINE)
+        assert f"    {name} " not in commands
+
+
+def test_actions_of_the_cache_have_a_line_of_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(("cache", "--help"))
+    assert stopped.value.code == 0
+    listed = capsys.readouterr().out
+    for name, word in (("info", "size"), ("prune", "offline_cache_limit"), ("clear", "all files")):
+        assert re.search(rf"^    {name} [\s\S]*?{word}", listed, re.MULTILINE)
+
+
+def test_the_counters_print_as_a_table() -> None:
+    seen = qd.stats()
+    lines = repr(seen).splitlines()
+    assert lines[0].split() == ["traces", f"{seen.traces:,}"]
+    assert any(line.startswith("bytes_on_disk") and line.endswith(" MiB)") for line in lines)
+    assert sum(line.startswith("seconds, ") for line in lines) == len(seen.seconds)
+
+
+@pytest.mark.parametrize("words", [("fly",), ("cache",), ("cache", "burn"), ("info", "more"), ("--loud",)])
 def test_wrong_commands_are_refused(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(words)
