@@ -16,6 +16,7 @@ from lowering.llvm.parts import emit_rare
 from lowering.llvm.polls import poll_in
 from lowering.llvm.types import REGISTER
 from lowering.llvm.vectors import Value
+from lowering.simd.accumulation.tiles import emit_outer_product
 from lowering.simd.carries import LaneCarries
 from lowering.simd.descriptions import Mask
 from lowering.simd.divergence.counted import counts_alike, emit_counted
@@ -126,9 +127,10 @@ def _side(f: LaneFrame, eqn: Eqn, block: Block, mask: tuple[str, ...] | None) ->
 
 
 def emit_for(f: LaneFrame, eqn: Eqn) -> None:
-    """Emits `for`, under masks if it is divergent."""
+    """Emits `for`, under masks if it is divergent; one that accumulates an outer product by tiles."""
     if eqn not in f.uniformity.divergent:
-        control.emit_for(f, eqn)
+        if not emit_outer_product(f, eqn):
+            control.emit_for(f, eqn)
     elif counts_alike(f, eqn):
         emit_counted(f, eqn)
     elif not control.never_moves(f, eqn):

@@ -6,12 +6,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lowering.plan.sums import Slot, Where, lay_out
+from lowering.simd.accumulation.outer_products import outer_products
 from lowering.tables import CACHE_LINE, round_up
 from qdtrace.analysis.cost import executed
 from qdtrace.ir.memory import reference
 from qdtrace.ir.primitives import ACCUM
+from qdtrace.ir.program import Var
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from lowering.llvm.facts import TaskFacts
     from lowering.plan.sums import Part, Sums
     from qdtrace.analysis.machine import AccumulationLimits
@@ -28,6 +32,8 @@ class AccumulationPlan:
     """The arrays that a thread may have copies of, each beginning at a cache line; empty if one cannot be copied."""
     updates: int
     """Estimated accumulations of one iteration into shared arrays."""
+    tiled: int = 0
+    """The number of arrays that only outer products are accumulated into."""
 
     @property
     def is_shared(self) -> bool:
@@ -42,7 +48,8 @@ class AccumulationPlan:
     @property
     def reason(self) -> str:
         """The sums in words, for reports."""
-        return self.sums.reason("chunk", "copies a thread or locks" if self.thread_copies.nbytes else "locks")
+        tiled = f", {self.tiled} sums of outer products by tiles" if self.tiled else ""
+        return self.sums.reason("chunk", "copies a thread or locks" if self.thread_copies.nbytes else "locks") + tiled
 
 
 def plan_accumulation(facts: TaskFacts, sums: Sums, limits: AccumulationLimits, width: int) -> AccumulationPlan:
@@ -52,20 +59,28 @@ def plan_accumulation(facts: TaskFacts, sums: Sums, limits: AccumulationLimits, 
     count = executed(facts.task.body, lambda e: int(e.primitive is ACCUM and reference(e) in refs)) if refs else 0
     copied = () if sums.atomic else shared
     updates = max(1, count) if refs else 0
-    return AccumulationPlan(sums, _slot(facts, sums, limits, width), lay_out(copied, CACHE_LINE), updates)
+    tiled = _only_by_tiles(facts, sums) if width > 1 else set[Var]()
+    slot = _slot(facts, sums, limits, width, tiled)
+    return AccumulationPlan(sums, slot, lay_out(copied, CACHE_LINE), updates, len(tiled))
 
 
-def _slot(facts: TaskFacts, sums: Sums, limits: AccumulationLimits, width: int) -> Slot:
+def _slot(facts: TaskFacts, sums: Sums, limits: AccumulationLimits, width: int, tiled: Collection[Var]) -> Slot:
     """Returns the slot: sums of registers, then copies, each with a spare element per lane for inactive lanes."""
     if facts.task.kind == "serial":
         return Slot()
     parts: list[Part] = sums.of(Where.REGISTERS)
     room = limits.lane_bytes
     for part in sums.of(Where.COPY):
-        lanes = width
+        lanes = 1 if part.ref in tiled else width
         while lanes > 1 and (part.nbytes * lanes > room or facts.work < limits.copy_work * part.size * lanes):
             lanes //= 2
         room -= part.nbytes * lanes if lanes > 1 else 0
         parts.append(replace(part, lanes=lanes))
     slot = lay_out(parts, spare=width)
     return Slot(slot.parts, round_up(slot.nbytes, CACHE_LINE))
+
+
+def _only_by_tiles(facts: TaskFacts, sums: Sums) -> set[Var]:
+    """Returns the copied arrays that only outer products are accumulated into, which need no copies for lanes."""
+    tiled = {update for found in outer_products(facts.task.body.eqns) for update in found.updates}
+    return {part.ref for part in sums.of(Where.COPY) if tiled.issuperset(facts.effects[part.ref])}
