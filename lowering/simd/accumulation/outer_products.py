@@ -56,7 +56,7 @@ class OuterProduct:
 
     updates: tuple[Eqn, ...]
     factors: tuple[Factor, Factor]
-    """In the order in which they are made: the second belongs to the outer loop, and makes the rest of its body."""
+    """The factors, as they are made: the second belongs to the outer loop, and has the rest of its body."""
 
     @property
     def ref(self) -> Var:
