@@ -18,6 +18,7 @@ from qdtrace.trace.arguments import as_values
 from qdtrace.trace.buffers import Buffer
 from qdtrace.trace.cells import Cell
 from qdtrace.trace.context import LANE, OpenRegion, new_uid
+from qdtrace.trace.diagnosis.explain import explained
 from qdtrace.trace.dtypes import is_key
 from qdtrace.trace.handles import MemoryHandle
 from qdtrace.trace.indexing import as_value
@@ -343,7 +344,8 @@ def _probe(f: Callable[..., Any], args: Any, kwargs: Any, context: TraceContext,
     loc = user_loc()
     context.regions.append(OpenRegion("for", LANE, loc, new_uid(), parallel=True, key=context.new_key(loc)))
     try:
-        closed, shapes = jax.make_jaxpr(run, return_shape=True)(*args, **kwargs)
+        with explained():
+            closed, shapes = jax.make_jaxpr(run, return_shape=True)(*args, **kwargs)
     finally:
         (context.lanes, context.watching), context.regions[:] = before, regions
     for eqn in compat.all_eqns(compat.open_jaxpr(closed).eqns) if names else ():

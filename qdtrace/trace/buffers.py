@@ -13,6 +13,7 @@ from qdtrace.errors import QdError, TraceTypeError, TraceValueError
 from qdtrace.trace import indexing, markers
 from qdtrace.trace.compat import Tracer
 from qdtrace.trace.context import current, emit, new_uid
+from qdtrace.trace.diagnosis.access import element_in
 from qdtrace.trace.diagnosis.aliases import given_back, note_use, note_write
 from qdtrace.trace.diagnosis.attributes import StrictAttributes
 from qdtrace.trace.diagnosis.results import name_of_result
@@ -141,26 +142,26 @@ class Buffer(MemoryHandle):
         raise TraceTypeError("`in` needs a concrete array", loc=user_loc(), help="write `jnp.any(x == value)`")
 
     def __bool__(self) -> bool:
-        raise _not_a_number(self, "bool", "with qd.when(x[i] > 0):")
+        raise _not_a_number(self, "bool", "with qd.when({} > 0):")
 
     def __int__(self) -> int:
-        raise _not_a_number(self, "int", "x[i].astype(jnp.int32)")
+        raise _not_a_number(self, "int", "{}.astype(jnp.int32)")
 
     def __float__(self) -> float:
-        raise _not_a_number(self, "float", "x[i].astype(jnp.float32)")
+        raise _not_a_number(self, "float", "{}.astype(jnp.float32)")
 
     def __complex__(self) -> complex:
-        raise _not_a_number(self, "complex", "x[i].astype(jnp.complex64)")
+        raise _not_a_number(self, "complex", "{}.astype(jnp.complex64)")
 
     def __index__(self) -> int:
-        raise _not_a_number(self, "int", "x[i]")
+        raise _not_a_number(self, "int", "{}")
 
 
 def _not_a_number(buffer: Buffer, kind: str, instead: str) -> QdError:
     return TraceTypeError(
         f"{kind}() needs one concrete number, got a buffer of shape {buffer.shape}",
         loc=user_loc(),
-        help=f"use an element of it: `{instead}`",
+        help=f"use an element of it: `{instead.format(element_in(buffer.ndim))}`",
     )
 
 

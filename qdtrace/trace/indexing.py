@@ -15,6 +15,7 @@ from jax import lax
 
 from qdtrace.errors import TraceIndexError, TraceTypeError, TraceValueError
 from qdtrace.trace.compat import Tracer
+from qdtrace.trace.diagnosis.access import integer_for, new_axis_in, slice_in, vector_in
 from qdtrace.trace.dtypes import as_jax, default_dtype, is_too_wide, mode_for
 from qdtrace.trace.markers import Slices, sliced_shape
 from qdtrace.trace.source import user_loc
@@ -96,7 +97,7 @@ def _fill(keys: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
         raise TraceTypeError(
             "a buffer or cell cannot be indexed with None",
             loc=user_loc(),
-            help="load first, then add the axis: `x[i][None]`",
+            help=new_axis_in(len(shape)),
         )
     if given > len(shape):
         raise too_many_indices(given, shape)
@@ -118,7 +119,7 @@ def _static_slice(k: slice, axis: int, n: int) -> tuple[int, int, int]:
         raise TraceTypeError(
             f"the slice of axis {axis} needs static integers",
             loc=user_loc(),
-            help="with a traced start, load the elements one by one: `jnp.stack([x[i + k] for k in range(m)])`",
+            help=slice_in(),
         )
     if k.step is not None and k.step < 1:
         raise TraceTypeError(
@@ -156,12 +157,12 @@ def _index_operand(k: Any, axis: int, shape: tuple[int, ...]) -> Any:
         raise TraceTypeError(
             f"the index of axis {axis} must be a scalar, got shape {np.shape(k)}",
             loc=user_loc(),
-            help="index with its elements: `x[k[0], k[1]]`, or loop over them",
+            help=vector_in(axis, np.shape(k), len(shape)),
         )
     raise TraceTypeError(
         f"the index of axis {axis} must be an integer, got {_kind(k)}",
         loc=user_loc(),
-        help="convert it: `.astype(jnp.int32)`",
+        help=integer_for(k),
     )
 
 

@@ -18,7 +18,7 @@ from qdtrace.trace.arguments import as_buffer, as_values, checked_leaf, is_memor
 from qdtrace.trace.buffers import Buffer
 from qdtrace.trace.cells import Cell
 from qdtrace.trace.context import new_trace, remember_finished
-from qdtrace.trace.diagnosis.explain import explain
+from qdtrace.trace.diagnosis.explain import explained
 from qdtrace.trace.diagnosis.replay import Replay, check_suspects
 from qdtrace.trace.diagnosis.reports import carried, shown
 from qdtrace.trace.regions import Region, restructure
@@ -51,16 +51,15 @@ def _run(function: Callable[..., Any], args: Any, kwargs: Any, context: TraceCon
     leaves = [leaf if k in context.arrays else as_buffer(leaf) for k, leaf in enumerate(leaves)]
     args, kwargs = jax.tree.unflatten(tree, leaves)
     try:
-        result = function(*args, **kwargs)
-        context.finish()
-        return jax.tree.map(lambda leaf: _unwrap(leaf, loc), result, is_leaf=is_memory)
-    except Exception as error:
-        if context.again is not None and error is not context.error:
-            raise _second_trip_failed(context, error) from tracebacks.cause(error)
-        better = explain(error)
-        if better is None:
-            raise
-        raise better.with_traceback(error.__traceback__) from tracebacks.cause(error)
+        with explained():
+            try:
+                result = function(*args, **kwargs)
+                context.finish()
+                return jax.tree.map(lambda leaf: _unwrap(leaf, loc), result, is_leaf=is_memory)
+            except Exception as error:
+                if context.again is None or error is context.error:
+                    raise
+                raise _second_trip_failed(context, error) from tracebacks.cause(error)
     finally:
         buffers = (k for k, leaf in enumerate(leaves) if isinstance(leaf, Buffer))
         context.readable = frozenset(k for k in buffers if id(leaves[k].tracer) not in context.written)

@@ -1,9 +1,10 @@
 """The table of mistakes, and how its programs are run.
 
-A block of a text file here is a mistake: a headline with its name and kind, the program, and after a line of dashes the
-error, the line it names and the fix; after another one the program with the fix applied. A kind says where the lines
-stand: `task` in a loop over 8 elements, `function` in a function under `qd.jit`, `lane` in a function under `qd.vmap`,
-`program` at the top.
+A block of a text file here is a mistake: a headline with its name and kind, the program, and after a line of dashes
+the error, the line it names and the fix; after another one the program with the fix applied, and after a last one its
+result in NumPy, if that is not what Python makes of the mistaken program (`plain`). A kind says where the lines
+stand: `task` in a loop over 8 elements, `function` in a function under `qd.jit`, `lane` in a function under
+`qd.vmap`, `program` at the top.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ class Mistake:
     line: str
     fix: str
     right: str
+    answer: str
+    """Expression for the result of the right program; empty if the mistaken one is its meaning."""
 
 
 def run(kind: str, body: str, file: str) -> Any:
@@ -72,10 +75,10 @@ def _blocks(path: Path) -> list[str]:
 def _read(block: str) -> Mistake:
     headline, _, rest = block.partition("\n")
     name, kind = headline.split()
-    wrong, told, *right = rest.split("\n---\n")
+    wrong, told, right, answer = (*rest.split("\n---\n"), "", "")[:4]
     error, line, *fix = told.strip("\n").splitlines()
     kind_of_error, rule = error.split(": ", 1)
     return Mistake(
         name, kind, wrong, kind_of_error, rule, line.removeprefix("at: "), "\n".join(fix).removeprefix("help: "),
-        right[0].strip("\n") if right else "",
+        right.strip("\n"), answer.strip("\n"),
     )  # fmt: skip

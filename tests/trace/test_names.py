@@ -56,6 +56,16 @@ def test_a_buffer_is_called_as_its_variable() -> None:
     assert "program assigned(x: ref[f32,4], second: ref[f32,4])" in qd.jit(assigned).lower(X).graph("trace")
 
 
+def test_buffers_of_a_tuple_are_called_as_its_variables() -> None:
+    def assigned(x: Any) -> Any:
+        a, b = qd.zeros_like(x), qd.ones(x.shape)
+        (c, (d, e)), f, g = (made(x), [qd.empty(4), qd.zeros(4)]), qd.full(4, 1.0), 3
+        first, *others = qd.zeros(4), qd.ones(4), qd.ones(4)
+        return stored(x, a, b, c, d, e, f, first, *others), g
+
+    assert buffers(assigned) == ["a", "b", "c", "d", "e", "f", "b_1", "b_2", "b_3"]
+
+
 def test_what_no_variable_names_is_b() -> None:
     def unnamed(x: Any) -> Any:
         kept = Kept()

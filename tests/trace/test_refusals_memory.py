@@ -53,7 +53,7 @@ def bool_index(x):
 
 def vector_index(m, k):
     for i in qd.range(4):
-        m[k[0:2]] = m[i, 0]
+        m[k] = m[i, 0]
 
 
 def new_axis(x):
@@ -269,31 +269,31 @@ help: convert it: `.astype(jnp.int32)`
 the index of axis 0 must be an integer, got float
   at FILE:2 in python_float_index
       x[1.0] = 1
-help: convert it: `.astype(jnp.int32)`
+help: write an integer: `1`
 """),
     (bool_index, TraceTypeError, (X,), """
 the index of axis 0 must be an integer, got bool
   at FILE:2 in bool_index
       x[x[i] > 0] = 1
-help: convert it: `.astype(jnp.int32)`
+help: use it as a condition, `with qd.when(c):` or `jnp.where(c, a, b)`; as 0 or 1 it is `c.astype(jnp.int32)`
 """),
     (vector_index, TraceTypeError, (M, K,), """
-the index of axis 0 must be a scalar, got shape (2,)
+the index of axis 0 must be a scalar, got shape (4,)
   at FILE:2 in vector_index
-      m[k[0:2]] = m[i, 0]
-help: index with its elements: `x[k[0], k[1]]`, or loop over them
+      m[k] = m[i, 0]
+help: take its elements one by one: `for j in range(4):` and, indented, `m[k[j]] = v[j]`
 """),
     (new_axis, TraceTypeError, (X,), """
 a buffer or cell cannot be indexed with None
   at FILE:2 in new_axis
       x[i, None] = 1
-help: load first, then add the axis: `x[i][None]`
+help: leave out None: `x[i]`
 """),
     (traced_slice, TraceTypeError, (X,), """
 the slice of axis 0 needs static integers
   at FILE:2 in traced_slice
       x[i] = jnp.sum(x[i : i + 2])
-help: with a traced start, load the elements one by one: `jnp.stack([x[i + k] for k in range(m)])`
+help: load the elements one by one: `jnp.stack([x[i + k] for k in range(2)])`
 """),
     (negative_step, TraceTypeError, (M,), """
 the slice of axis 1 needs a positive step, got -1

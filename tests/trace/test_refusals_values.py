@@ -190,7 +190,7 @@ dot_general requires contracting dimensions to have the same shape, got (3,) and
 a store needs a buffer or a cell, got a value
   at FILE:3 in store_into_a_value
       row[0] = 1.0
-help: make a buffer of it in front of the loops, `row = qd.copy(row)`, or memory of one iteration, `row = qd.local(row)`; or make a new value: `row = row.at[0].set(v)`
+help: `m[i]` is a copy, no view: store into `m` itself, with its own indices; or, where `m` shall stay as it is, make it memory of one iteration, `row = qd.local(row)`; or make a new value: `row = row.at[0].set(v)`
 """),
     (load_from_numpy, TraceTypeError, (X,), """
 an index of a NumPy array needs a static value, got one that is being traced

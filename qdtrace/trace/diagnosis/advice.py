@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import ast
 import builtins
+import copy
+import io
+import linecache
 import math
+import tokenize
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
@@ -15,6 +19,7 @@ import jax.scipy.special
 import numpy as np
 
 from qdtrace.trace.diagnosis.statement import UNKNOWN
+from qdtrace.trace.diagnosis.stores import own_name
 
 if TYPE_CHECKING:
     from qdtrace.trace.diagnosis.statement import Statement
@@ -27,6 +32,7 @@ _EXTREMES = {"max": "maximum", "min": "minimum"}
 _TEXT = "hex", "oct", "bin", "chr", "str", "repr", "format", "print"
 _RANDOM = "`jax.random.uniform(jax.random.fold_in(key, i))`"
 _BOTH = " (both sides are computed: nest two qd.when where the second needs the first)"
+_OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
 _OPERATORS: dict[type[ast.AST], str] = {ast.And: " & ", ast.Or: " | "}
 
 
@@ -70,7 +76,8 @@ def _condition(statement: Statement, node: ast.AST) -> tuple[str, str] | None:
         return f"a condition on the argument `{whole.id}`", (
             f"make it static, `static_argnames={whole.id!r}`, or write `jnp.where({whole.id}, a, b)`"
         )
-    new, both = _in_operators(whole), _BOTH if any(isinstance(n, ast.And) for n in ast.walk(whole)) else ""
+    new = _in_operators(_with_brackets(statement, whole))
+    both = _BOTH if any(isinstance(n, ast.And) for n in ast.walk(whole)) else ""
     match parent:
         case ast.Assert():
             message = f", {ast.unparse(parent.msg)}" if parent.msg is not None else ', "message"'
@@ -83,7 +90,8 @@ def _condition(statement: Statement, node: ast.AST) -> tuple[str, str] | None:
         case ast.If() if any(isinstance(n, ast.Return) for part in parent.body for n in ast.walk(part)):
             return "`if`", f"`jnp.where({new}, a, b)` for the value that is returned, or lax.cond"
         case ast.If():
-            return "`if`", f"`with qd.when({new}):`, or `jnp.where({new}, a, b)` for a value{both}"
+            other = ", and `with qd.otherwise():` for the rest," if parent.orelse else ","
+            return "`if`", f"`with qd.when({new}):`{other} or `jnp.where({new}, a, b)` for a value{both}"
         case _:
             return what, f"`{new}`{both}"
 
@@ -128,11 +136,36 @@ def _in_operators(node: ast.AST) -> str:
                 found = f"jnp.any(jnp.array({ast.unparse(right)}) == {left})"
             return found if isinstance(node.ops[0], ast.In) else f"~({found})"
         case ast.Compare() if len(node.ops) > 1:
-            operands = [node.left, *node.comparators]
-            parts = [ast.Compare(a, [op], [b]) for a, op, b in zip(operands, node.ops, operands[1:], strict=False)]
-            return " & ".join(f"({ast.unparse(part)})" for part in parts)
+            return _chain(node)
         case _:
             return ast.unparse(node)
+
+
+def _chain(node: ast.Compare) -> str:
+    """Returns a chain of comparisons as one of each two; `a > 0 & b < 3` as the comparisons that `&` was to join."""
+    text, parts, depth, start = ast.unparse(node), list[str](), 0, 0
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        depth += (token.string in _OPENING) - (token.string in _CLOSING)
+        if not depth and token.string in ("&", "|", "^"):
+            parts += [_bracketed(ast.parse(text[start : token.start[1]].strip(), mode="eval").body), token.string]
+            start = token.end[1]
+    if parts:
+        return " ".join([*parts, _bracketed(ast.parse(text[start:].strip(), mode="eval").body)])
+    operands = [node.left, *node.comparators]
+    pairs = [ast.Compare(a, [op], [b]) for a, op, b in zip(operands, node.ops, operands[1:], strict=False)]
+    return " & ".join(f"({ast.unparse(pair)})" for pair in pairs)
+
+
+def _with_brackets(statement: Statement, node: ast.AST) -> ast.AST:
+    """Returns a condition whose operands that stand in brackets, as `a < (b & c) < d`, stay in them."""
+
+    class Keeper(ast.NodeTransformer):
+        def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+            line = linecache.getline(statement.frame.f_code.co_filename, node.lineno).encode()
+            held = line[: node.col_offset].rstrip().endswith(b"(") and line[node.end_col_offset :].lstrip()[:1] == b")"
+            return ast.Name(f"({ast.unparse(node)})") if held else node
+
+    return Keeper().visit(copy.deepcopy(node))
 
 
 def _bracketed(node: ast.AST) -> str:
@@ -242,9 +275,11 @@ def _item(statement: Statement, node: ast.Subscript) -> tuple[str, str] | None:
     what = f"{'an item' if kind == 'dict' else 'an index'} of a {kind}"
     if not isinstance(node.ctx, ast.Load):
         if kind == "NumPy array":
-            fix = f"`{name} = qd.copy({name})` in front of the loop, or `qd.local(jnp.array({name}))` in it"
+            new = own_name(statement, node.value)
+            fix = f"`{new} = qd.copy({name})` in front of the loop, or `{new} = qd.local(jnp.array({name}))` in it"
             return "a store into a NumPy array", fix
-        return (what, f"`{name} = qd.local(jnp.array({name}))`, memory of the iteration") if kind == "list" else None
+        new = own_name(statement, node.value)
+        return (what, f"`{new} = qd.local(jnp.array({name}))`, memory of the iteration") if kind == "list" else None
     if isinstance(node.slice, ast.Slice):
         return f"a slice of a {kind}", "take all of it and leave out what is not wanted: `jnp.where(mask, values, 0)`"
     if kind == "NumPy array":
@@ -256,24 +291,6 @@ def _item(statement: Statement, node: ast.Subscript) -> tuple[str, str] | None:
     if values and all(isinstance(v, str) for v in values):
         return what, "text has no place in a program: put numbers for it into an array, `jnp.array(numbers)[i]`"
     return what, f"`jnp.array({given})[{index}]`"
-
-
-def stored_in(statement: Statement | None) -> str:
-    """Returns advice on how to write a store in place of a statement that stores into a value."""
-    target = next((n for n in reversed(statement.path if statement else ()) if isinstance(n, ast.Subscript)), None)
-    if target is None or statement is None:
-        return "store into a buffer, `b[i] = v`, or make a new value: `y = y.at[k].set(v)`"
-    owner, index = target.value, ast.unparse(target.slice)
-    if isinstance(owner, ast.Subscript):
-        both = f"{ast.unparse(owner.value)}[{ast.unparse(owner.slice)}, {index}]"
-        return f"write all indices in one bracket: `{both} = v`"
-    name = ast.unparse(owner)
-    if isinstance(owner, ast.Attribute) and owner.attr == "value":
-        return f"leave out `.value`: `{ast.unparse(owner.value)}[{index}] = v`"
-    return (
-        f"make a buffer of it in front of the loops, `{name} = qd.copy({name})`, or memory of one iteration, "
-        f"`{name} = qd.local({name})`; or make a new value: `{name} = {name}.at[{index}].set(v)`"
-    )
 
 
 def ndrange_in(statement: Statement | None) -> str:

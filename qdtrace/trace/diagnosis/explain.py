@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 from typing import TYPE_CHECKING
 
 import jax
 
+from qdtrace import tracebacks
 from qdtrace.errors import (
     GradientError,
     QdError,
@@ -17,11 +19,14 @@ from qdtrace.errors import (
     TraceValueError,
     UnsupportedError,
 )
-from qdtrace.trace.diagnosis.advice import ndrange_in, stored_in, told
+from qdtrace.trace.diagnosis.advice import ndrange_in, told
 from qdtrace.trace.diagnosis.statement import raised_in
+from qdtrace.trace.diagnosis.stores import stored_in
 from qdtrace.trace.source import is_jax_file, traceback_loc
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from qdtrace.errors import Loc
 
     _Words = tuple[type[QdError], str, str]
@@ -35,6 +40,18 @@ def explain(error: Exception) -> QdError | None:
     loc = traceback_loc(error.__traceback__)
     words = next((words for kind, words in _OF_KIND.items() if isinstance(error, kind)), None)
     return _by_statement(error, loc) or (_worded(words, loc) if words else _by_text(error, loc))
+
+
+@contextlib.contextmanager
+def explained() -> Generator[None]:
+    """Raises errors of JAX that a block raises in the words of this package, where the block's loops are open."""
+    try:
+        yield
+    except Exception as error:
+        better = explain(error)
+        if better is None:
+            raise
+        raise better.with_traceback(error.__traceback__) from tracebacks.cause(error)
 
 
 def _by_statement(error: Exception, loc: Loc | None) -> QdError | None:

@@ -6,6 +6,7 @@ a variable held it to its end.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import inspect
 import sys
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import TraceValueError, warn
 from qdtrace.trace.diagnosis.bytecode import code_map
+from qdtrace.trace.diagnosis.statement import running_in
 from qdtrace.trace.own_files import is_user_file
 from qdtrace.trace.source import frame_loc, user_frame
 
@@ -70,8 +72,32 @@ def result_of(frame: FrameType | None) -> Result:
 
 def name_of_result() -> str:
     """Returns the user's variable for what a function of this package is about to return; empty if there is none."""
-    result = result_of(user_frame(2))
-    return "" if result.is_dropped else result.name or ""
+    frame = user_frame(2)
+    result = result_of(frame)
+    return "" if result.is_dropped else result.name or _name_in_tuple(frame)
+
+
+def _name_in_tuple(frame: FrameType | None) -> str:
+    """Returns the variable that gets the result of a frame's call in a statement like `a, b = f(), g()`."""
+    if frame is None or not is_user_file(frame.f_code.co_filename):
+        return ""
+    statement = running_in(frame, frame.f_lasti)
+    places: list[int] = []
+    for node, inner in zip(statement.path[-2::-1], statement.path[::-1], strict=False) if statement else ():
+        if isinstance(node, (ast.Tuple, ast.List)):
+            places.append(next(k for k, item in enumerate(node.elts) if item is inner))
+        elif isinstance(node, ast.Assign):
+            target = node.targets[0]
+            while places and isinstance(target, (ast.Tuple, ast.List)) and _is_plain(target):
+                target = target.elts[places.pop()]
+            return target.id if isinstance(target, ast.Name) and not places else ""
+        else:
+            return _name_in_tuple(frame.f_back) if isinstance(node, ast.Return) and not places else ""
+    return ""
+
+
+def _is_plain(target: ast.Tuple | ast.List) -> bool:
+    return not any(isinstance(item, ast.Starred) for item in target.elts)
 
 
 @dataclass

@@ -83,6 +83,11 @@ def running_in(frame: FrameType, at: int) -> Statement | None:
     return Statement(path, frame) if len(path) > 1 else None
 
 
+def subscript_in(statement: Statement) -> ast.Subscript | None:
+    """Returns the innermost expression with brackets that a statement was at."""
+    return next((node for node in reversed(statement.path) if isinstance(node, ast.Subscript)), None)
+
+
 def _path(tree: ast.AST, start: tuple[int, int], end: tuple[int, int]) -> tuple[ast.AST, ...]:
     """Returns the nodes around a part of the source, outermost first, down to the outermost that is just that part."""
     path: list[ast.AST] = []

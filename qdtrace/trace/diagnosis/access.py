@@ -1,0 +1,143 @@
+"""Advice on indices that are refused, made from the user's running statement with its own operands."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from typing import TYPE_CHECKING
+
+from qdtrace.trace.diagnosis.statement import running_in, subscript_in
+from qdtrace.trace.source import user_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from qdtrace.trace.diagnosis.statement import Statement
+
+_NAMES = "kjmnpqrs"
+_INDICES = "i, j, k, l, m, n, p, q"
+
+
+def new_axis_in(rank: int) -> str:
+    """Returns advice for a None among the indices that the user's running statement gives a buffer or cell."""
+    node = _running_subscript()
+    if node is None:
+        return "load first, then add the axis: `x[i][None]`" if rank else "write `s[()]`"
+    name, keys = ast.unparse(node.value), _keys(node)
+    rest = [k for k in keys if not _is_none(k)]
+    place = _bracketed(name, rest or [ast.parse("..." if rank else "()", mode="eval").body])
+    if not rank or not isinstance(node.ctx, ast.Load):
+        return f"leave out None: `{place}`"
+    axes = ["None" if _is_none(k) else ":" for k in keys if not _is_scalar(k)]
+    while axes[-1] == ":":
+        axes.pop()
+    return f"load first, then add the axis: `{place}[{', '.join(axes)}]`"
+
+
+def slice_in() -> str:
+    """Returns advice for a slice with traced bounds in the user's running statement."""
+    node = _running_subscript()
+    traced = [] if node is None else [k for k in _keys(node) if isinstance(k, ast.Slice) and not _is_static(k)]
+    if node is None or len(traced) != 1:
+        return "walk it, as in `for k in qd.range(a, b):` for `x[a:b]`, with one element at a time"
+    (part,) = traced
+    name, keys, used = ast.unparse(node.value), _keys(node), {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    k = next(name for name in _NAMES if name not in used)
+    width = _width(part)
+    if width is not None and part.lower is not None and isinstance(node.ctx, ast.Load):
+        at = ast.BinOp(part.lower, ast.Add(), ast.Name(k))
+        one = _bracketed(name, [at if key is part else key for key in keys])
+        return f"load the elements one by one: `jnp.stack([{one} for {k} in range({width})])`"
+    stop = f"{name}.shape[{keys.index(part)}]" if part.upper is None else ast.unparse(part.upper)
+    bounds = [ast.unparse(part.lower) if part.lower else "0" if part.step else "", stop]
+    bounds.append(ast.unparse(part.step) if part.step else "")
+    one = _bracketed(name, [ast.Name(k) if key is part else key for key in keys])
+    loop = f"`for {k} in qd.range({', '.join(filter(None, bounds))}):`"
+    if isinstance(node.ctx, ast.Load):
+        return f"walk it: {loop}, with what is made of `{one}` in a qd.local"
+    return f"walk it: {loop} and, indented, `{one} = v`"
+
+
+def _width(part: ast.Slice) -> int | None:
+    """Returns the number of elements of `a : a + 3`; None for any other slice."""
+    match part:
+        case ast.Slice(lower=ast.expr() as lower, upper=ast.BinOp(left, ast.Add(), ast.Constant(int(n))), step=None):
+            return n if ast.dump(left) == ast.dump(lower) else None
+        case _:
+            return None
+
+
+def vector_in(axis: int, shape: Sequence[int], rank: int) -> str:
+    """Returns advice for an array of this shape as the index of an axis, in the user's running statement."""
+    node = _running_subscript()
+    keys = [] if node is None else _keys(node)
+    if node is None or len(shape) != 1 or len(keys) <= axis or ast.unparse(keys[axis]) == "...":
+        return "index with one element of it at a time, `x[k[j]]`, in a loop"
+    name, vector = ast.unparse(node.value), ast.unparse(keys[axis])
+    element = ast.parse(f"{vector}[{(j := next(n for n in 'jkmnpqrs' if n not in vector))}]", mode="eval").body
+    one = _bracketed(name, [element if k is keys[axis] else k for k in keys])
+    if isinstance(node.ctx, ast.Load):
+        each = f"`jnp.stack([{one} for {j} in range({shape[0]})])`"
+    else:
+        each = f"`for {j} in range({shape[0]}):` and, indented, `{one} = v[{j}]`"
+    if len(keys) == 1 and shape[0] == rank:
+        place = f"{name}[{', '.join(f'{vector}[{k}]' for k in range(rank))}]"
+        return f"for the element at that place write `{place}`, for a row of each {each}"
+    return f"take its elements one by one: {each}"
+
+
+def integer_for(key: object) -> str:
+    """Returns advice for an index that is no integer."""
+    if isinstance(key, str):
+        return "write an integer; arrays with names are a dict of Python, or a qd.dataclass"
+    if isinstance(key, (int, float)) and key == int(key):
+        return f"write an integer: `{int(key)}`"
+    if str(getattr(key, "dtype", "")) == "bool":
+        condition = "use it as a condition, `with qd.when(c):` or `jnp.where(c, a, b)`"
+        return f"{condition}; as 0 or 1 it is `c.astype(jnp.int32)`"
+    return "convert it: `.astype(jnp.int32)`"
+
+
+def element_in(rank: int) -> str:
+    """Returns an element of the buffer of this rank that the user's running statement takes for a number."""
+    statement = _running()
+    node = None if statement is None else statement.node
+    match node:
+        case ast.Call(args=[ast.Name(name)]) | ast.If(test=ast.Name(name)) | ast.Name(name):
+            pass
+        case ast.Subscript(slice=ast.Name(name)):
+            pass
+        case _:
+            name = "x"
+    return f"{name}[{_INDICES[: 3 * rank - 2] if rank else '()'}]"
+
+
+def _running() -> Statement | None:
+    frame = user_frame(2)
+    return None if frame is None else running_in(frame, frame.f_lasti)
+
+
+def _running_subscript() -> ast.Subscript | None:
+    statement = _running()
+    return None if statement is None else subscript_in(statement)
+
+
+def _keys(node: ast.Subscript) -> list[ast.expr]:
+    return list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
+
+
+def _bracketed(name: str, keys: Sequence[ast.expr]) -> str:
+    index = keys[0] if len(keys) == 1 else ast.Tuple(list(keys))
+    return ast.unparse(ast.Subscript(ast.parse(name, mode="eval").body, copy.deepcopy(index), ast.Load()))
+
+
+def _is_none(key: ast.expr) -> bool:
+    return isinstance(key, ast.Constant) and key.value is None
+
+
+def _is_scalar(key: ast.expr) -> bool:
+    return not isinstance(key, ast.Slice) and not (isinstance(key, ast.Constant) and key.value in (None, ...))
+
+
+def _is_static(key: ast.Slice) -> bool:
+    return all(part is None or isinstance(part, ast.Constant) for part in (key.lower, key.upper, key.step))
