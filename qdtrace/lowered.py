@@ -21,7 +21,7 @@ from qdtrace.passes.observers import write_page
 from qdtrace.passes.pipelines import REWRITES, optimise
 from qdtrace.passes.stage_record import Recorder
 from qdtrace.trace import compat
-from qdtrace.vmap_batch import described
+from qdtrace.vmap_stages import described
 
 if TYPE_CHECKING:
     import os

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -14,17 +13,17 @@ from qdtrace.trace.allocation import empty
 from qdtrace.trace.dtypes import is_key, mode_for
 from qdtrace.trace.loops import range as qd_range
 from qdtrace.vmap_plan import Part, slot_of
-from qdtrace.vmap_stages import CPU, GPU, jaxprs_of, largest, stages_of, varying
+from qdtrace.vmap_products import with_products
+from qdtrace.vmap_stages import CPU, GPU, jaxprs_of, named, stages_of, varying
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from qdtrace.vmap_plan import Plan
-    from qdtrace.vmap_stages import Stage
+from qdtrace.vmap_stages import Stage
 
 Value = tuple[Any, int | None]
 """A variable of one element for all elements, with their axis; None: all have the same value."""
-_NAME = re.compile(r"^(.+)\.batch_of_(\d+)$")
 
 
 def chosen_stages(plan: Plan, axes: Sequence[int | None]) -> tuple[list[Stage], set[Any]]:
@@ -47,7 +46,7 @@ def run_stages(
     """Returns the results of the function of one element, `plan.element`, for all elements."""
     jaxpr = compat.open_jaxpr(plan.element)
     size = plan.sizes[0]
-    name = f"{getattr(f, '__name__', type(f).__name__)}.batch_of_{size}"
+    name = named(f, size)
     known: dict[Any, Value] = dict(zip(jaxpr.invars, given, strict=True))
     known.update((v, (x, None)) for v, x in zip(jaxpr.constvars, compat.constants_of(plan.element), strict=True))
     for stage, part in zip(stages, jaxprs_of(stages, jaxpr.outvars), strict=True):
@@ -68,7 +67,8 @@ def _batched(part: Any, operands: Sequence[Value], axes: Sequence[int | None], s
     def whole(*xs: Any) -> list[Any]:
         if all(axis is None for axis in in_axes):
             return list(function(*xs))
-        return jax.vmap(lambda *xs: list(function(*xs)), in_axes, list(axes), axis_size=size)(*xs)
+        mapped = jax.vmap(lambda *xs: list(function(*xs)), in_axes, list(axes), axis_size=size)
+        return (with_products(mapped) if jax.default_backend() == "cpu" else mapped)(*xs)
 
     whole.__name__ = whole.__qualname__ = name
     return list(zip(jax.jit(whole)(*(x for x, _ in operands)), axes, strict=True))
@@ -98,14 +98,3 @@ def placed(value: Value, axis: int, size: int) -> Any:
         return jnp.moveaxis(x, found, axis)
     x = jnp.asarray(x)
     return jnp.broadcast_to(jnp.expand_dims(x, axis), (*x.shape[:axis], size, *x.shape[axis:]))
-
-
-def described(eqn: Any) -> tuple[str, int, str] | None:
-    """Returns name, number of elements and reason of a stage of the whole batch; None for any other equation."""
-    found = _NAME.match(str(eqn.params.get("name", "")))
-    if found is None:
-        return None
-    one = largest(compat.open_jaxpr(eqn.params["jaxpr"]).eqns)
-    shape = "x".join(map(str, one.outvars[0].aval.shape))
-    reason = f"array operations of XLA for all lanes together; the largest: {one.primitive} of {shape}"
-    return found[0], int(found[2]), reason

@@ -7,6 +7,7 @@ lanes reach such an equation together, outside of any loop that they may leave a
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,8 @@ class Limits:
     """Multiplications of one product of two arrays."""
     shared: int
     """The same, where one operand is equal in all lanes: XLA makes one product of them."""
+    given: int
+    """The same, where the arrays of each lane are arguments, which lanes of a vector would gather."""
     in_memory: int
     """The same, where an array is too large for registers."""
     side: int
@@ -33,12 +36,15 @@ class Limits:
     """Side of a matrix whose eigenvalues or singular values are asked for."""
 
 
-CPU = Limits(product=4097, shared=4097, in_memory=1024, side=17, spectral=17)
+CPU = Limits(product=4097, shared=4097, given=512, in_memory=1024, side=17, spectral=17)
 """Measured with AVX-512 and AVX2: docs/design/0045."""
-GPU = Limits(product=1500, shared=256, in_memory=1024, side=12, spectral=8)
+GPU = Limits(product=1500, shared=256, given=1500, in_memory=1024, side=12, spectral=8)
 """Measured on an H200: docs/design/0045."""
+_NAME = re.compile(r"^(.+)\.batch_of_(\d+)$")
 _REGISTERS = 256
 """The most elements of an array of a lane that is held as scalars."""
+_ROW = 8
+"""Columns from which on a row of a result fills a vector, or half of one."""
 _FACTORISATIONS = frozenset({
     "cholesky", "geqrf", "householder_product", "lu", "ormqr", "triangular_solve", "tridiagonal_solve",
 })  # fmt: skip
@@ -67,8 +73,9 @@ def stages_of(jaxpr: Any, varies: Collection[Any], limits: Limits | None) -> lis
     if compat.has_markers(opened.effects):
         return []
     bound = [_stays(eqn) for eqn in eqns]
+    given = _given(eqns, opened.invars, varies)
     heavy = [
-        not stays and (limits is None or _is_heavy_inside(eqn, varies, limits))
+        not stays and (limits is None or _is_heavy_inside(eqn, varies, limits) or _reads_rows(eqn, given, limits))
         for eqn, stays in zip(eqns, bound, strict=True)
     ]
     if not any(heavy):
@@ -105,9 +112,25 @@ def jaxprs_of(stages: Sequence[Stage], results: Sequence[Any]) -> list[Any]:
     return found
 
 
-def largest(eqns: Iterable[Any]) -> Any:
+def named(f: Any, size: int) -> str:
+    """Returns the name of stages of the whole batch, which `described` reads."""
+    return f"{getattr(f, '__name__', type(f).__name__)}.batch_of_{size}"
+
+
+def described(eqn: Any) -> tuple[str, int, str] | None:
+    """Returns name, number of elements and reason of a stage of the whole batch; None for any other equation."""
+    found = _NAME.match(str(eqn.params.get("name", "")))
+    if found is None:
+        return None
+    one = _largest(compat.open_jaxpr(eqn.params["jaxpr"]).eqns)
+    shape = "x".join(map(str, one.outvars[0].aval.shape))
+    reason = f"array operations of XLA for all lanes together; the largest: {one.primitive} of {shape}"
+    return found[0], int(found[2]), reason
+
+
+def _largest(eqns: Iterable[Any]) -> Any:
     """Returns the equation whose results have most elements among those that a batched library has, inner ones too."""
-    known = _FACTORISATIONS | _SPECTRAL | {"dot_general", "conv_general_dilated"}
+    known = _FACTORISATIONS | _SPECTRAL | {"dot_general", "qd_product", "conv_general_dilated"}
     every = list(compat.all_eqns(tuple(eqns)))
     return max([e for e in every if e.primitive.name in known] or every, key=lambda e: e.outvars[0].aval.size)
 
@@ -148,6 +171,29 @@ def _stays(eqn: Any) -> bool:
     return bool(eqn.effects) or any(e.primitive.name == "while" for e in compat.all_eqns((eqn,)))
 
 
+def _given(eqns: Sequence[Any], arguments: Sequence[Any], varies: Collection[Any]) -> set[Any]:
+    """Returns the arguments that differ from lane to lane, and what is one of them with its axes in another order."""
+    found = {v for v in arguments if v in varies}
+    for eqn in eqns:
+        if eqn.primitive.name == "transpose" and eqn.invars[0] in found:
+            found.update(eqn.outvars)
+    return found
+
+
+def _reads_rows(eqn: Any, given: Collection[Any], limits: Limits) -> bool:
+    """Returns whether an equation is a product of two matrices in memory with rows that fill a vector."""
+    if eqn.primitive.name != "dot_general" or eqn.outvars[0].aval.ndim != 2:
+        return False
+    known = all(isinstance(v, compat.Var) and v in given for v in eqn.invars)
+    return known and eqn.outvars[0].aval.shape[-1] >= _ROW and _multiplications(eqn) >= limits.given
+
+
+def _multiplications(eqn: Any) -> int:
+    """Returns the multiplications of a product."""
+    (contracted, _), _ = eqn.params["dimension_numbers"]
+    return eqn.outvars[0].aval.size * prod(eqn.invars[0].aval.shape[k] for k in contracted)
+
+
 def _is_heavy_inside(eqn: Any, varies: Collection[Any], limits: Limits) -> bool:
     """Returns whether a batched library is faster at an equation, or at one inside of it."""
     return any(_is_heavy(e, varies if e is eqn else None, limits) for e in compat.all_eqns((eqn,)))
@@ -157,9 +203,7 @@ def _is_heavy(eqn: Any, varies: Collection[Any] | None, limits: Limits) -> bool:
     """Returns whether a batched library is faster at an equation; `varies` is None where that is not known."""
     name = eqn.primitive.name
     if name == "dot_general":
-        (contracted, _), _ = eqn.params["dimension_numbers"]
-        depth = prod(eqn.invars[0].aval.shape[k] for k in contracted)
-        return eqn.outvars[0].aval.size * depth >= _least(eqn, varies, limits)
+        return _multiplications(eqn) >= _least(eqn, varies, limits)
     if name == "conv_general_dilated":
         return eqn.outvars[0].aval.size * prod(eqn.invars[1].aval.shape[1:]) >= _least(eqn, varies, limits)
     side = min(eqn.invars[0].aval.shape[-2:], default=0) if name in _FACTORISATIONS or name in _SPECTRAL else 0

@@ -27,6 +27,8 @@ WAITS = 2
 """Loops whose latency would take more vectors than this to hide get three or four."""
 ROW_USE = 0.75
 """Steps keep to rows if at least this fraction of the lanes is then busy."""
+ROW_USE_OF_LOOPS = 0.5
+"""The same for bodies with loops: each of their trips would gather what steps within a row load side by side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ def choose_shape(lanes: LaneFacts, target: Target, wanted: int | None, *, sums: 
         narrow = vectors
         while not wanted and narrow > 1 and _row_use(row, width * narrow) < ROW_USE:
             narrow = _fewer(narrow)
-        if _row_use(row, width * narrow) < ROW_USE:
+        if _row_use(row, width * narrow) < (ROW_USE_OF_LOOPS if facts.has_loops else ROW_USE):
             row = None
         else:
             vectors = narrow

@@ -223,6 +223,10 @@ _CALLS = {
 }
 
 
+_WHOLE = {*_CALLS, "scan", "while", "cond"}
+"""Primitives whose jaxprs are all of what they compute."""
+
+
 def called_jaxpr(eqn: JaxprEqn) -> Any | None:
     """Returns the jaxpr that an equation like `jit` runs exactly once on its operands; None for any other equation."""
     name = _CALLS.get(eqn.primitive.name)
@@ -445,6 +449,20 @@ def all_eqns(eqns: Sequence[Any]) -> Iterator[Any]:
         yield eqn
         for inner in inner_jaxprs(eqn):
             yield from all_eqns(open_jaxpr(inner).eqns)
+
+
+def map_eqns(jaxpr: Any, change: Callable[[Sequence[Any]], Sequence[Any]]) -> Any:
+    """Returns a jaxpr, open or closed, with its equations changed, and those of its loops, branches and calls."""
+
+    def inside(eqn: Any) -> Any:
+        if eqn.primitive.name not in _WHOLE:
+            return eqn
+        made = {k: map_eqns(v, change) for k, v in eqn.params.items() if is_jaxpr(v)}
+        if "branches" in eqn.params:
+            made["branches"] = tuple(map_eqns(one, change) for one in eqn.params["branches"])
+        return eqn.replace(params={**eqn.params, **made})
+
+    return with_eqns(jaxpr, change([inside(eqn) for eqn in open_jaxpr(jaxpr).eqns]))
 
 
 def rules_in(eqns: Sequence[Any]) -> Iterator[Any]:

@@ -32,6 +32,8 @@ def _spd(s: State) -> Any:
 STEPS: dict[str, Callable[[State], State]] = {
     "product": lambda s: {**s, "m": s["m"] @ s["a"]},
     "product of what all lanes share": lambda s: {**s, "m": (s["a"] @ s["a"].T) @ s["m"] / s["a"].shape[0]},
+    "product of transposed": lambda s: {**s, "m": s["m"].T @ s["a"].T},
+    "product with itself": lambda s: {**s, "m": jnp.einsum("ki,kj->ij", s["m"], s["m"]) / s["m"].shape[0]},
     "product with a vector": lambda s: {**s, "v": jnp.tanh(s["m"] @ s["v"])},
     "outer product": lambda s: {**s, "m": s["m"] + jnp.outer(s["v"], s["v"]) * 0.1},
     "einsum": lambda s: {**s, "v": jnp.einsum("ij,kj,k->i", s["m"], s["a"], s["v"]) / s["m"].shape[0]},

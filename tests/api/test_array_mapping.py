@@ -52,9 +52,12 @@ def count(x: Any) -> Any:
 @pytest.mark.parametrize(
     ("f", "n", "found"),
     [
-        (product, 4, ["llvm"]),
-        (product, 16, ["llvm"]),
-        (product, 17, ["xla"]),
+        (product, 7, ["llvm"]),
+        (product, 8, ["xla"]),
+        (lambda a: a.T @ a, 8, ["xla"]),
+        (lambda a: jnp.sin(a) @ a, 16, ["llvm"]),
+        (lambda a: jnp.sin(a) @ a, 17, ["xla"]),
+        (lambda a: lax.fori_loop(0, 3, lambda _, m: m @ a, a), 16, ["llvm"]),
         (jnp.linalg.cholesky, 16, ["llvm"]),
         (jnp.linalg.cholesky, 17, ["xla"]),
         (lambda a: count(jnp.sum(a @ a) ** 2), 20, ["xla", "llvm"]),
@@ -76,7 +79,7 @@ def test_a_row_says_who_works_and_why() -> None:
     (task,) = qd.jit(lambda a: qd.vmap(product)(a)).lower(matrices(32)).tasks
     assert (task.name, task.bounds, task.codegen) == ("product.batch_of_5", (0, 5), "xla")
     assert task.reason == (
-        "array operations of XLA for all lanes together; the largest: dot_general of 5x32x32"
+        "array operations of XLA for all lanes together; the largest: qd_product of 5x32x32"
     )
     gradient = qd.jit(jax.grad(lambda a: jnp.sum(qd.vmap(product)(a)))).lower(matrices(32)).tasks
     assert {task.codegen for task in gradient} == {"xla"}

@@ -123,3 +123,21 @@ def test_the_remainder_of_a_shifted_index():
         b.store(y, b("add", b("mul", q, i32(1000)), b("sub", r, b("mul", other, i32(50)))), i)
 
     agrees(program([y], task(n, body), [y]), [np.zeros(n, np.int32)], vectors=(None, 1))
+
+
+@pytest.mark.parametrize(("length", "found"), [(8, True), (7, False), (17, True), (13, True)])
+def test_loops_keep_to_rows_that_fill_half_of_the_lanes(length: int, found: bool):
+    """Without rows each trip of the loop would gather both operands."""
+    x, y = ref_var(F32, (5, 4, length), "x"), ref_var(F32, (5, length), "y")
+    b, flat = Builder(), scalar_var(I32, "f")
+    with b.block() as block:
+        row, column = decode(b, flat, (5, length))
+        (total,) = loop(
+            b, i32(0), i32(4), i32(1), [f32(0)], lambda k, total: [b("add", total, b.load(x, row, k, column))]
+        )
+        b.store(y, total, row, column)
+    made = Task("range_for", flat, i32(0), i32(5 * length), block.close())
+    code = emit_task(made, Target.named("avx512"))
+    assert (f"rows of {length}" in code.reason) == found
+    values = np.arange(x.type.size, dtype=np.float32).reshape(x.type.shape)
+    agrees(program([x, y], made, [y]), [values, np.zeros((5, length), np.float32)], cuts=(0.03, 0.31, 0.5, 0.81))
