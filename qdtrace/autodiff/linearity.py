@@ -16,11 +16,12 @@ from qdtrace.autodiff.partials import is_linear
 from qdtrace.autodiff.zeros import zeros_of
 from qdtrace.errors import GradientError
 from qdtrace.ir.carries import carries_of
-from qdtrace.ir.custom import without_rules
+from qdtrace.ir.custom import Part, operands_of, without_rules
 from qdtrace.ir.dataflow import flows, reached
 from qdtrace.ir.memory import indices_of, values_of, written
 from qdtrace.ir.primitives import CUSTOM, STORE, WHILE
-from qdtrace.ir.program import Literal, Var
+from qdtrace.ir.program import Block, Literal, Program, Task, Var, literal
+from qdtrace.ir.types import DType
 from qdtrace.ir.walk import task_refs, walk_inside, walk_program, walk_task
 from qdtrace.passes.dead_code import DeadCode
 
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from qdtrace.errors import Loc
-    from qdtrace.ir.program import Atom, Eqn, Program
+    from qdtrace.ir.custom import Rule
+    from qdtrace.ir.program import Atom, Eqn
 
     Refused = Callable[[Program, str, Loc | None], GradientError]
 
@@ -50,8 +52,43 @@ def refuse_moving(program: Program, direction: Sequence[Var], zeros: Sequence[Va
         )
 
     refuse_nonlinear(program, direction, refused)
+    _refuse_terms(program, (*direction, *zeros), refused)
+
+
+def refuse_rules_along(program: Program, *, moves: bool) -> None:
+    """Raises GradientError for derivatives of backward functions that are not zero where the direction is.
+
+    JAX asks no rule for tangents of a direction that is zero. Where a direction `moves`, its change replaces it, so
+    derivatives must be linear in it, too.
+    """
+    for found in dict.fromkeys(e.params["rule"] for e in walk_program(program) if e.primitive is CUSTOM):
+        if isinstance(found, str | Part):
+            continue
+        rule: Rule = found
+
+        def refused(program: Program, what: str, line: Loc | None, rule: Rule = rule) -> GradientError:
+            return GradientError(
+                f"{program.name}: a derivative of the backward function of `{rule}` needs rules that are linear in "
+                f"tangents, got {what} in one",
+                loc=line or rule.loc,
+                help="make the jax.custom_jvp rules that it calls linear in their tangents",
+            )
+
+        for block, direction, results in rule.tangents():
+            if any(isinstance(a, Literal) and a.value != 0 for a in results):
+                raise refused(program, "a term without them", None)
+            task = Task("serial", None, literal(0, DType.i32), literal(1, DType.i32), Block(eqns=block.eqns))
+            outs = tuple(a for a in results if isinstance(a, Var))
+            along = Program(program.name, block.params, (), (task,), outs)
+            if moves:
+                refuse_nonlinear(along, direction, refused)
+            _refuse_terms(along, direction, refused)
+
+
+def _refuse_terms(program: Program, zeros: Sequence[Var], refused: Refused) -> None:
+    """Raises the error if a result need not be zero where these parameters are."""
     made = {v for e in walk_program(program) for v in (*_targets(e), *e.outvars)}
-    zero = zeros_of(program, (*direction, *zeros), frozenset(made.union(program.params, program.results)))
+    zero = zeros_of(program, zeros, frozenset(made.union(program.params, program.buffers)))
     if not zero.issuperset(program.results):
         raise refused(program, "a term without them", None)
 
@@ -138,7 +175,7 @@ def _operands(eqn: Eqn) -> Sequence[Atom]:
     if eqn.blocks:
         return (*eqn.control, *(eqn.blocks[0].results if eqn.primitive is WHILE else ()))
     # a rule has the transpose of a function, whose value is made step by step
-    return eqn.invars[1:] if eqn.primitive is CUSTOM and len(eqn.invars) > 1 else eqn.invars
+    return operands_of(eqn) if eqn.primitive is CUSTOM else eqn.invars
 
 
 def _nonlinear(eqn: Eqn, live: AbstractSet[Atom]) -> str:

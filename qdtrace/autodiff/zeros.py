@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from qdtrace.ir.carries import carries_of
+from qdtrace.ir.custom import vanishing
 from qdtrace.ir.dataflow import flows, reached
 from qdtrace.ir.memory import values_of, written
 from qdtrace.ir.primitives import CELL, CUSTOM
@@ -63,8 +64,8 @@ def _found_nonzero(eqn: Eqn, zero: set[Var]) -> Iterator[Var]:
         for carry in carries_of(eqn):
             if not all(_is_zero(a, zero) for a in (carry.initial, *carry.results)):
                 yield from (carry.outvar, *carry.params)
-    elif prim is CUSTOM:  # a linear function of operands behind its value, if it has some
-        if not any(_is_zero(a, zero) for a in eqn.invars[1:] or eqn.invars):
+    elif prim is CUSTOM:
+        if not any(all(_is_zero(a, zero) for a in some) for some in vanishing(eqn)):
             yield eqn.outvar
     elif prim is not CELL and not _gives_zero(eqn, zero):
         yield from eqn.outvars

@@ -16,6 +16,7 @@ from qdtrace.autodiff.linearity import (
     reads_none,
     refuse_moving,
     refuse_nonlinear,
+    refuse_rules_along,
 )
 from qdtrace.autodiff.loops.known import with_known_trips
 from qdtrace.autodiff.residual_choice import moments_read
@@ -125,7 +126,9 @@ def derived(
     program = staged.program
     for number in spec.moving:
         _refuse_moving(made, replace(staged.with_rules, name=spec.program.name), masks, asked, number)
-    if spec.wrt is None:
+    if spec.wrt is not None:
+        refuse_rules_along(replace(staged.with_rules, name=spec.program.name), moves=bool(spec.moving))
+    else:
         count(derivations=1)
         transpose.refuse_transposes(staged.with_rules)
         if spec.ruled is not None:

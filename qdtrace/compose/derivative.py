@@ -321,8 +321,7 @@ def tangents_of_derivative(spec: Derivative, operands: Sequence[Any], tangents: 
             continue
         given = [jax.numpy.zeros_like(x) if _is_zero(t) else t for x, t in zip(others[k - 1], changes[k], strict=True)]
         number = k - 2 + ((spec.ruled or spec.wrt) is not None and k - 2 >= spec.place)
-        # rules for reverse mode change jointly with what they are given, above
-        has_rules = spec.base.source is not None and spec.base.source.may_have_rules and not has_backward(spec.base)
+        has_rules = spec.base.source is not None and spec.base.source.may_have_rules
         same = replace(spec, moving=spec.moving | {number}) if k > 1 and has_rules else spec
         terms.append(derivative(same, [groups[0], *others[: k - 1], given, *others[k:]]))
     return [functools.reduce(jax.numpy.add, parts) for parts in zip(*terms, strict=True)]

@@ -19,10 +19,12 @@ from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.walk import walk_program
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from qdtrace.errors import GradientError
-    from qdtrace.ir.program import Atom, Block, Eqn, Program
+    from qdtrace.errors import GradientError, Loc
+    from qdtrace.ir.program import Atom, Block, Eqn, Program, Var
+
+    Tangents = tuple[Block, Sequence[Var], Sequence[Atom]]
 
 
 class Rule(Protocol):
@@ -36,6 +38,24 @@ class Rule(Protocol):
 
         Its parameters are the operands, and then an adjoint of each result.
         """
+        ...
+
+    @property
+    def loc(self) -> Loc | None:
+        """Line of the call."""
+        ...
+
+    def tangents(self) -> Iterator[Tangents]:
+        """Yields a block of tangents, its parameters that are parts of the direction, and those of its results that are
+        tangents, for each derivative of a user's function that the transpose is."""
+        ...
+
+    def operands_of(self, result: int) -> Sequence[int]:
+        """Returns the numbers of the operands that a result depends on."""
+        ...
+
+    def vanishing(self, result: int) -> Sequence[Sequence[int]]:
+        """Returns sets of numbers of operands: if all of one are zero, the result is."""
         ...
 
     def refused(self) -> GradientError:
@@ -57,6 +77,24 @@ class Part:
 
     def __str__(self) -> str:
         return f"part of {self.op}"
+
+
+def operands_of(eqn: Eqn) -> Sequence[Atom]:
+    """Returns what the result of a `custom` equation depends on, behind its value if there is something."""
+    rule: Rule | Part | str = eqn.params["rule"]
+    operands = eqn.invars[1:]
+    if not operands or isinstance(rule, str | Part):
+        return operands or eqn.invars
+    return [operands[k] for k in rule.operands_of(eqn.params["result"])]
+
+
+def vanishing(eqn: Eqn) -> Sequence[Sequence[Atom]]:
+    """Returns sets of operands of a `custom` equation: if all of one are zero, its result is."""
+    rule: Rule | Part | str = eqn.params["rule"]
+    operands = eqn.invars[1:]
+    if not operands or isinstance(rule, str | Part):
+        return [[a] for a in operands or eqn.invars]
+    return [[operands[k] for k in some] for some in rule.vanishing(eqn.params["result"])]
 
 
 def is_part(eqn: Eqn) -> bool:

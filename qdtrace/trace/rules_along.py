@@ -42,6 +42,19 @@ class RuleAlong:
         """Debug info of the backward function."""
         return self.params["bwd"].debug_info
 
+    def place(self, k: int) -> int:
+        """Returns the number here of an operand of the equation that this is the derivative of."""
+        count = self.params["num_res"]
+        return k if k < count else k + len(self.changing)
+
+    def tangent(self, k: int) -> list[int]:
+        """Returns the number of the tangent of an operand of that equation, or nothing if it has none."""
+        count, wanted = self.params["num_res"], self.params["in_zeros"].count(False)
+        if k < count:
+            return [count + self.changing.index(k)] if k in self.changing else []
+        k -= count
+        return [count + len(self.changing) + wanted + self.moving.index(k)] if k in self.moving else []
+
     def call_wrapped(self, *operands: Any) -> list[Any]:
         """Returns the cotangents that are wanted."""
         outs, ends = self.params["out_avals"], self.params["num_res"] + len(self.changing)

@@ -23,10 +23,12 @@ from qdtrace.trace.dtypes import mode_for
 from qdtrace.trace.importer.registry import DERIVATIVES, rule
 from qdtrace.trace.importer.values import array_from, atoms_of
 from qdtrace.trace.physical import is_pair
+from qdtrace.trace.rules_along import RuleAlong
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from qdtrace.ir.custom import Tangents
     from qdtrace.ir.program import Atom, Block, Loc
     from qdtrace.trace.importer.core import Importer
     from qdtrace.trace.importer.values import Value
@@ -51,6 +53,8 @@ class TransposedRule:
         self.name = name
         self.residuals = sum(map(_width, avals[:-tangents])) if tangents else None
         """The number of scalars in front that are no tangents, of a function known by its transpose alone."""
+        self.along: tuple[RuleAlong, TransposedRule] | None = None
+        """The derivative that the backward function is, if it is one, and the rule that it is the derivative of."""
         self._avals = avals
         self._outs = [a for a in outs if _is_inexact(a)]
         self._tangents = tangents
@@ -69,6 +73,60 @@ class TransposedRule:
             loc=self._loc,
             help="use jax.grad or jax.vjp, of which jax.jvp and jax.jacfwd may be taken, or a jax.custom_jvp rule",
         )
+
+    @property
+    def loc(self) -> Loc | None:
+        """Line of the call."""
+        return self._loc
+
+    def tangents(self) -> Iterator[Tangents]:
+        """Yields a block of tangents, its parameters that are parts of the direction, and those of its results that are
+        tangents, for each derivative of a user's backward function that this one is."""
+        if self.along is None:
+            return
+        rule, lower = self.along
+        block, first = self.adjoints_of(()), rule.params["num_res"]
+        turned = len(self._outs) // 2
+        given = _parts(block.params, [*self._avals, *self._outs])
+        direction = [*given[first : first + len(rule.changing)], *given[len(self._avals) :][:turned]]
+        inexact = [a for a in self._avals if _is_inexact(a)]
+        found = _parts(block.results, inexact)[len(inexact) - self._tangents :][: lower._tangents]
+        yield block, list(itertools.chain(*direction)), list(itertools.chain(*found))
+        yield from lower.tangents()
+
+    def operands_of(self, result: int) -> list[int]:
+        """Returns the numbers of the scalars that a result depends on: the values among results have no direction."""
+        return self._scalars(self._operands_of(result))
+
+    def vanishing(self, result: int) -> list[list[int]]:
+        """Returns sets of numbers of scalars: if all of one are zero, the result is, as it is linear in each."""
+        return list(map(self._scalars, self._vanishing(result)))
+
+    def _scalars(self, operands: Iterable[int]) -> list[int]:
+        ends = np.cumsum([0, *map(_width, self._avals)]).tolist()
+        return [k for operand in sorted(operands) for k in range(ends[operand], ends[operand + 1])]
+
+    def _half(self) -> int:
+        return sum(map(_width, self._outs)) // 2
+
+    def _operands_of(self, result: int) -> Iterable[int]:
+        if self.along is None or result >= self._half():
+            return range(len(self._avals))
+        rule, lower = self.along
+        return map(rule.place, lower._operands_of(result))
+
+    def _vanishing(self, result: int) -> list[set[int]]:
+        count = len(self._avals)
+        if self.along is None:
+            return [set(range(count - self._tangents, count))] if self._tangents else [{k} for k in range(count)]
+        rule, lower = self.along
+        if result < self._half():
+            return [set(map(rule.place, some)) for some in lower._vanishing(result)]
+        inner = range(len(lower._avals))
+        found = [{j for k in inner for j in rule.tangent(k)}]
+        for some in lower._vanishing(result - self._half()):
+            found.append({j for k in some for j in (rule.place(k), *rule.tangent(k))})
+        return found
 
     def _another(self, builder: Builder) -> Importer:
         importer = self._made_another(builder)
@@ -106,6 +164,12 @@ def _is_inexact(aval: Any) -> bool:
 
 def _width(aval: Any) -> int:
     return int(np.prod(aval.shape)) * (2 if is_pair(aval) else 1)
+
+
+def _parts(scalars: Iterable[Any], avals: Sequence[Any]) -> list[list[Any]]:
+    """Returns the scalars of each array."""
+    left = iter(scalars)
+    return [[next(left) for _ in range(_width(a))] for a in avals]
 
 
 def _imported(
@@ -207,7 +271,7 @@ def _constant(atom: Any) -> Any:
 @rule("custom_lin", takes_all="the rule is made of the whole equation")
 def custom_lin(imp: Importer, eqn: Any, *operands: Value, **params: Any) -> list[Value]:
     """Returns zeros, whose adjoints go back by the backward function."""
-    name, outs, count = compat.name_of_rule(params), params["out_avals"], params["num_res"]
+    name, outs = compat.name_of_rule(params), params["out_avals"]
     avals = [v.aval for v in eqn.invars]
     taken, given = ([_width(a) for a in some] for some in (avals, outs))
     if max((*taken, *given)) > MOST or sum(taken) * sum(given) > MOST_TIES:
@@ -219,13 +283,25 @@ def custom_lin(imp: Importer, eqn: Any, *operands: Value, **params: Any) -> list
     atoms = _atoms(imp, operands, name, MOST)
     # a backward function may ask which value a constant has
     known = {k: _constant(v) for k, v in enumerate(eqn.invars) if isinstance(v, compat.Literal)}
+    dtypes = [imp.dtype_of(a) if _is_inexact(a) else imp.index_dtype for a in outs]
+    values = [array_from(itertools.repeat(literal(0, d)), a) for d, a in zip(dtypes, outs, strict=True)]
+    return _tied(imp, values, outs, atoms, _backward_rule(imp, params, avals, known))
+
+
+def _backward_rule(
+    imp: Importer, params: dict[str, Any], avals: Sequence[Any], known: dict[int, Any]
+) -> TransposedRule:
+    """Returns the transpose that a backward function gives; some operands are `known` by their numbers."""
+    outs, count, bwd = params["out_avals"], params["num_res"], params["bwd"]
 
     def backward(_: Sequence[int], operands: Sequence[Any], cotangents: Sequence[Any]) -> Sequence[Any]:
         left = iter(cotangents)
         dense = [next(left) if _is_inexact(a) else np.zeros(a.shape, jax.dtypes.float0) for a in outs]
         return compat.transposed(params, [known.get(k, x) for k, x in enumerate(operands[:count])], dense)
 
-    dtypes = [imp.dtype_of(a) if _is_inexact(a) else imp.index_dtype for a in outs]
-    values = [array_from(itertools.repeat(literal(0, d)), a) for d, a in zip(dtypes, outs, strict=True)]
-    found = TransposedRule(name, avals, outs, backward, imp, tangents=len(avals) - count)
-    return _tied(imp, values, outs, atoms, found)
+    found = TransposedRule(compat.name_of_rule(params), avals, outs, backward, imp, tangents=len(avals) - count)
+    if isinstance(bwd, RuleAlong):
+        inner, first = bwd.params, bwd.params["num_res"]
+        lower = [*avals[:first], *avals[count:][: inner["in_zeros"].count(False)]]
+        found.along = bwd, _backward_rule(imp, inner, lower, {k: v for k, v in known.items() if k < first})
+    return found
