@@ -63,7 +63,7 @@ def _record(f: LaneFrame, type_: RefType, form: Form, stride: int) -> Component 
 def _term_stride(f: LaneFrame, term: Term) -> int | None:
     """Returns a term's difference between neighbouring lanes, or None if it is not constant."""
     if isinstance(term, Quotient):
-        if f.row is not None and term == f.row.quotient:
+        if f.row is not None and f.row.keeps(term):
             return 0
         return 0 if all(_term_stride(f, t) == 0 for t in term.dividend.terms) else None
     assert not isinstance(term, Flipped)  # the emitter's forms are made without them

@@ -8,8 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from qdtrace.analysis.index.affine import Quotient
+
 if TYPE_CHECKING:
-    from qdtrace.analysis.index.affine import Form, Quotient
+    from qdtrace.analysis.index.affine import Form
     from qdtrace.ir.program import Eqn, Var
 
 
@@ -57,7 +59,14 @@ class Row:
     offset: int
     quotient: Quotient
     uniform: frozenset[Var]
-    """Variables equal to this quotient plus a constant."""
+    """Variables equal to a quotient with one value in a row, plus a constant."""
+
+    def keeps(self, term: object) -> bool:
+        """Returns whether a term has one value in a row: this quotient, or one of the same by a multiple."""
+        own = self.quotient
+        if not isinstance(term, Quotient) or term.key != own.key or term.dtype.bits < own.dtype.bits:
+            return False
+        return term.divisor % self.length == 0
 
 
 @dataclass(frozen=True, slots=True)

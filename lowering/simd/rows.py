@@ -6,6 +6,7 @@ to lane. So `x[f // m + 1, f % m - 1]` is contiguous whatever the length of a ro
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lowering.simd.descriptions import Row
@@ -17,6 +18,7 @@ from qdtrace.ir.walk import walk_eqns
 
 if TYPE_CHECKING:
     from lowering.llvm.facts import TaskFacts
+    from qdtrace.analysis.index.affine import Form
     from qdtrace.ir.program import Eqn
 
 
@@ -25,15 +27,21 @@ def find_row(facts: TaskFacts) -> Row | None:
     task, forms = facts.task, facts.forms
     if task.index is None or not isinstance(task.start, Literal):
         return None
-    for quotient in _quotients(facts):
+    for quotient in sorted(_quotients(facts), key=lambda q: q.divisor):
         numerator = quotient.dividend
         offset = numerator.constant
         # In a narrower dtype the dividend may have wrapped.
         plain = numerator.terms == {task.index: 1} and quotient.dtype.bits >= task.index.dtype.bits
         if plain and int(task.start.value) + offset >= 0 and _matters(facts, quotient):
-            same = frozenset(v for v, form in forms.forms.items() if form.terms == {quotient: 1})
-            return Row(quotient.divisor, offset, quotient, same)
+            row = Row(quotient.divisor, offset, quotient, frozenset())
+            same = (v for v, form in forms.forms.items() if row.keeps(_only(form)))
+            return replace(row, uniform=frozenset(same))
     return None
+
+
+def _only(form: Form) -> object:
+    """Returns the only term of a form plus a constant, or None."""
+    return next(iter(form.terms)) if [*form.terms.values()] == [1] else None
 
 
 def _quotients(facts: TaskFacts) -> list[Quotient]:

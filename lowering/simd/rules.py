@@ -15,6 +15,7 @@ from lowering.simd.accumulation.rules import accum
 from lowering.simd.accumulation.shared import update
 from lowering.simd.accumulation.update_groups import group_updates
 from lowering.simd.interleave import plan_stores, settle_stores
+from qdtrace.analysis.index.affine import Quotient
 from qdtrace.ir.program import Literal
 
 if TYPE_CHECKING:
@@ -65,7 +66,11 @@ def _of_row(f: LaneFrame, eqn: Eqn, row: Row) -> bool:
     out, form = eqn.outvars[0], f.facts.forms.of(eqn.outvars[0])
     kind = REGISTER[out.dtype]
     if out in row.uniform and not form.constant:
-        f.bind(out, [f.scalar.cast("trunc", "i64", f.row_number, kind)])
+        (quotient,) = form.terms
+        assert isinstance(quotient, Quotient)
+        rows = quotient.divisor // row.length
+        number = f.row_number if rows == 1 else f.text.op(f"udiv i64 {f.row_number}, {rows}")
+        f.bind(out, [f.scalar.cast("trunc", "i64", number, kind)])
         return True
     if form.terms != {f.facts.task.index: 1, row.quotient: -row.length} or not _is_index(f, eqn.invars[0], row):
         return False
