@@ -8,6 +8,8 @@ that the inverse says. Wrapped, clamped and guarded accumulations have several p
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import combinations
+from math import prod
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.piecewise import OnBox, Split, digits_of
@@ -87,6 +89,21 @@ class Scatter:
             if all(len(p.targets[axis]) == 1 for p in self.pieces)
             and not any(i.axis == axis for p in self.pieces for i in p.inverse.values())
         )
+
+    @property
+    def is_apart(self) -> bool:
+        """True if no two pieces reach one element."""
+        return all(
+            any(r.start >= s.stop or s.start >= r.stop for r, s in zip(a.targets, b.targets, strict=True))
+            for pieces in self.components().values()
+            for a, b in combinations(pieces, 2)
+        )
+
+    @property
+    def is_all(self) -> bool:
+        """True if pieces that are apart reach every element in every run."""
+        reached = sum(prod(map(len, p.targets)) for p in self.pieces if not p.guards)
+        return reached == ref_type(self.ref).size
 
     def components(self) -> dict[tuple[int, ...], list[Piece]]:
         """Returns the pieces by their indices along the axes of components."""

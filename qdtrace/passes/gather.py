@@ -26,7 +26,8 @@ from qdtrace.analysis.cost import operations
 from qdtrace.analysis.machine import CPU
 from qdtrace.analysis.memory import TaskMemory
 from qdtrace.analysis.scattered import reads_before_writes, scattering
-from qdtrace.ir.memory import values_of
+from qdtrace.ir.combining import combining
+from qdtrace.ir.memory import indices_of, reference, values_of
 from qdtrace.ir.primitives import LOAD, Effect
 from qdtrace.ir.program import is_local, ref_type
 from qdtrace.ir.rebuild import Rebuilder
@@ -35,7 +36,7 @@ from qdtrace.passes.base import Pass
 from qdtrace.passes.gather_task import Gather
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from qdtrace.analysis.machine import Machine
     from qdtrace.analysis.scattered import Scatter, ScatteringTask
@@ -74,48 +75,34 @@ class GatherScatters(Pass):
         if found is None:
             return [task]
         memory = TaskMemory(task)
-        scatters = [s for ref in found.sites if not memory.is_private(ref) and (s := self._scatter(found, ref))]
-        tasks: list[Task] = []
-        chosen: set[Var] = set()
+        scatters = [s for ref in found.sites if not memory.is_private(ref) and (s := found.scatters(ref))]
+        chosen: dict[Where, list[Scatter]] = {}
+        apart: dict[Var, Literal | None] = {}
         for scatter in scatters:
-            initial = {r: v for r, v in fresh.items() if r is scatter.ref}
-            gathers = [
-                Gather(found, where).task([scatter], initial, f"{task.name}_{name}")
-                for where, name in self._boxes(scatter)
-            ]
-            if _pays(gathers[0], task, scatter):
-                tasks += gathers
-                chosen.add(scatter.ref)
-                for ref in initial:
-                    del left[ref]
-        if not chosen:
+            if scatter.is_apart:
+                apart[scatter.ref] = fresh.get(scatter.ref)
+                if scatter.ref in fresh and scatter.is_all:
+                    del left[scatter.ref]
+                continue
+            if len(scatter.component_axes) == ref_type(scatter.ref).ndim or not _may_move(found, scatter.ref):
+                continue
+            whole = _whole(scatter)
+            if _pays(Gather(found, _inner([scatter], whole)).task([scatter], fresh), task, scatter):
+                chosen.setdefault(whole, []).append(scatter)
+                left.pop(scatter.ref, None)
+        if not chosen and not apart:
             return [task]
-        rest = _Without(chosen).rebuild_task(task)
+        tasks = [
+            Gather(found, where).task(scatters, fresh, f"{task.name}_{name}")
+            for whole, scatters in chosen.items()
+            for where, name in self._boxes(whole, scatters)
+        ]
+        rest = _Rest({s.ref for scatters in chosen.values() for s in scatters}, apart).rebuild_task(task)
         return [*tasks, rest] if any(map(_acts, walk_task(rest))) else tasks
 
-    def _scatter(self, found: ScatteringTask, ref: Var) -> Scatter | None:
-        """Returns the accumulations into a reference if their values can be computed before the task."""
-        task, sites = found.task, found.sites[ref]
-        wanted = [a for s in sites for a in (*values_of(s.eqn), *(e.invars[0] for e, _ in s.around))]
-        needed = found.needed(wanted)
-        eqns = [e for e in walk_all(task.body.eqns) if not needed.isdisjoint(e.outvars)]
-        inside = [e for eqn in eqns for e in walk_all([eqn])]
-        if any(e.primitive.effects and e.primitive is not LOAD and not e.primitive.writes for e in inside):
-            return None
-        loads = [e for e in inside if e.primitive is LOAD]
-        if any(is_local(e.invars[0]) or e.invars[0] is ref for e in loads):
-            return None
-        if any(e.primitive is LOAD and e.invars[0] is ref for e in task.head) or not reads_before_writes(task, loads):
-            return None
-        scatter = found.scatters(ref)
-        return None if scatter is None or len(scatter.component_axes) == ref_type(ref).ndim else scatter
-
-    def _boxes(self, scatter: Scatter) -> Iterator[tuple[Where, str]]:
-        """Yields the boxes of elements that together are all of a reference: the inner elements first."""
-        shape = ref_type(scatter.ref).shape
-        axes = [a for a in range(len(shape)) if a not in scatter.component_axes]
-        whole = tuple(range(shape[a]) for a in axes)
-        inner = tuple(_longest({0, shape[a], *_ends(scatter, a)}) for a in axes)
+    def _boxes(self, whole: Where, scatters: Sequence[Scatter]) -> Iterator[tuple[Where, str]]:
+        """Yields boxes that together are all elements, the inner ones first, with words for their tasks."""
+        inner = _inner(scatters, whole)
         if self.machine.platform != "cpu" or prod(map(len, whole)) < PEELED or inner == whole:
             yield whole, "gather"
             return
@@ -126,19 +113,41 @@ class GatherScatters(Pass):
                     yield (*inner[:k], side, *whole[k + 1 :]), "border"
 
 
+def _may_move(found: ScatteringTask, ref: Var) -> bool:
+    """Returns whether what is accumulated into a reference can be computed before the task."""
+    task, sites = found.task, found.sites[ref]
+    wanted = [a for s in sites for a in (*values_of(s.eqn), *(e.invars[0] for e, _ in s.around))]
+    needed = found.needed(wanted)
+    eqns = [e for e in walk_all(task.body.eqns) if not needed.isdisjoint(e.outvars)]
+    inside = [e for eqn in eqns for e in walk_all([eqn])]
+    if any(e.primitive.effects and e.primitive is not LOAD and not e.primitive.writes for e in inside):
+        return False
+    loads = [e for e in inside if e.primitive is LOAD]
+    if any(is_local(e.invars[0]) or e.invars[0] is ref for e in loads):
+        return False
+    if any(e.primitive is LOAD and e.invars[0] is ref for e in task.head):
+        return False
+    return reads_before_writes(task, loads)
+
+
 def _acts(eqn: Eqn) -> bool:
     return eqn.primitive.writes or Effect.CHECK in eqn.primitive.effects
 
 
-def _ends(scatter: Scatter, axis: int) -> Iterator[int]:
-    for piece in scatter.pieces:
-        yield from (piece.targets[axis].start, piece.targets[axis].stop)
+def _whole(scatter: Scatter) -> Where:
+    """Returns all elements, along each axis that is not one of components."""
+    return tuple(range(n) for axis, n in enumerate(ref_type(scatter.ref).shape) if axis not in scatter.component_axes)
 
 
-def _longest(ends: set[int]) -> range:
-    """Returns the longest range between ends that follow each other."""
-    ordered = sorted(ends)
-    return max((range(a, b) for a, b in pairwise(ordered)), key=len)
+def _inner(scatters: Sequence[Scatter], whole: Where) -> Where:
+    """Returns the elements between ends of pieces, the longest range of them along each axis."""
+    ends = [{r.start, r.stop} for r in whole]
+    for scatter in scatters:
+        axes = [a for a in range(ref_type(scatter.ref).ndim) if a not in scatter.component_axes]
+        for piece in scatter.pieces:
+            for found, axis in zip(ends, axes, strict=True):
+                found |= {piece.targets[axis].start, piece.targets[axis].stop}
+    return tuple(max((range(a, b) for a, b in pairwise(sorted(found))), key=len) for found in ends)
 
 
 def _pays(gather: Task, task: Task, scatter: Scatter) -> bool:
@@ -146,14 +155,20 @@ def _pays(gather: Task, task: Task, scatter: Scatter) -> bool:
     return operations(gather.body) <= operations(task.body) + SCATTER_COST * sites
 
 
-class _Without(Rebuilder):
-    """Rebuilds a task without its accumulations into some references."""
+class _Rest(Rebuilder):
+    """Rebuilds a task without its accumulations into some references, and with stores for those into others."""
 
-    def __init__(self, refs: set[Var]) -> None:
+    def __init__(self, gathered: Collection[Var], apart: Mapping[Var, Literal | None]) -> None:
+        """`apart` are references each of whose elements one iteration reaches, with what they have in them."""
         super().__init__()
-        self._refs = refs
+        self._gathered, self._apart = gathered, apart
 
     def visit(self, eqn: Eqn) -> None:
-        """Appends an equation that is kept."""
-        if not (eqn.primitive.writes and eqn.invars[0] in self._refs):
+        """Appends what becomes of an equation."""
+        if not eqn.primitive.writes or eqn.invars[0] not in {*self._gathered, *self._apart}:
             super().visit(eqn)
+        elif eqn.invars[0] in self._apart:
+            self.loc = eqn.loc
+            ref, (value,), at = reference(eqn), self.atoms(values_of(eqn)), self.atoms(indices_of(eqn))
+            before = self._apart[ref] or self.load(ref, *at)
+            self.store(ref, self(combining(eqn.params["op"], ref.dtype), before, value), *at)

@@ -68,7 +68,7 @@ class Gather(Copier):
         self.now: _Iteration
         """The iteration of which copies are emitted."""
 
-    def task(self, scatters: Sequence[Scatter], initial: Mapping[Var, Literal], name: str) -> Task:
+    def task(self, scatters: Sequence[Scatter], initial: Mapping[Var, Literal], name: str = "") -> Task:
         """Returns the task that combines each element of the box with all values that are accumulated into it.
 
         The scatters have the same axes apart from components. An element of a reference in `initial` is stored, with
@@ -77,14 +77,14 @@ class Gather(Copier):
         task, index = self.found.task, scalar_var(self.dtype, "i")
         self.now = _Iteration({}, self.found.on(self.found.box), self.env)
         head = self.rebuild_eqns(task.head)
-        copied: dict[object, _Iteration] = {}
+        shared, copied = self.env, dict[object, _Iteration]()
         with self.block() as body:
             self.loc = task.loc
             parts = unravel(self, index, [len(r) for r in self.where])
             for place, part, values in zip(self.places, parts, self.where, strict=True):
                 self.at[place] = self("add", part, literal(values.start, self.dtype)) if values.start else part
             for scatter in scatters:
-                self._combine(scatter, initial.get(scatter.ref), self.env, copied)
+                self._combine(scatter, initial.get(scatter.ref), shared, copied)
         start, stop = (literal(k, self.dtype) for k in (0, self.size))
         return Task(task.kind, index, start, stop, body.close(), head, name, task.loc, task.hints)
 
@@ -135,7 +135,7 @@ class Gather(Copier):
             for d, i in piece.inverse.items()
         }
         box = {d: i.values(meet) or piece.box[d] for d, i in piece.inverse.items()}
-        key = None if tests or piece.guards else tuple(form.key for form in digits.values())
+        key = None if tests or piece.guards else frozenset((d, form.key) for d, form in digits.items())
         self.now = copied.get(key) or _Iteration(digits, self.found.on(box), dict(shared))
         self.env = self.now.env
         index = self.found.task.index
