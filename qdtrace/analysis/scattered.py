@@ -145,9 +145,16 @@ class ScatteringTask:
 
     def needed(self, wanted: Iterable[Atom]) -> set[Var]:
         """Returns the variables that atoms are computed from, in the body or its head."""
-        makers = self.makers
-        roots = [a for a in wanted if isinstance(a, Var)]
-        return reached(roots, lambda v: used_vars(makers[v]) if v in makers else ())
+        read: set[Eqn] = set()
+
+        def used(var: Var) -> Iterable[Var]:
+            eqn = self.makers.get(var)
+            if eqn is None or eqn in read:  # a loop with many results is read once
+                return ()
+            read.add(eqn)
+            return used_vars(eqn)
+
+        return reached([a for a in wanted if isinstance(a, Var)], used)
 
     def on(self, box: Box, wanted: Iterable[Atom] | None = None) -> OnBox:
         """Returns the integers of the body on a box. Raises Split where `wanted` atoms have no single form there."""

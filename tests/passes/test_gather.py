@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from qdtrace.analysis import scattered
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.verify import verify_program
 from qdtrace.passes import gather
@@ -88,3 +89,29 @@ def test_random_programs(always: None, monkeypatch: pytest.MonkeyPatch, peeled: 
     monkeypatch.setattr(gather, "PEELED", peeled)
     programs = 1000 if first else 40
     assert sum(map(compare, range(first, first + programs))) > 0.6 * programs
+
+
+def test_a_loop_with_many_results_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its body was read anew for each result: hundreds of times in the adjoint of a loop that carries arrays."""
+    count = 50
+    names = [f"r{k}" for k in range(count)]
+    made, carried = ", ".join(f"{n}: f32" for n in names), ", ".join(f"c{n} = a" for n in names)
+    program = parsed(f"""
+program p(y: ref[f32,8])
+  buffer x: ref[f32,8] = 0.0:f32
+  range_for i in 0:i32 : 8:i32
+    a: f32 = load y i
+    {made} = for k in 0:i32 : 3:i32 : 1:i32 carry {carried}
+      {chr(10).join(f"      n{n}: f32 = add c{n} a" for n in names).lstrip()}
+      yield {", ".join(f"n{n}" for n in names)}
+    {chr(10).join(f"    accum[op=add] x {n} i" for n in names).lstrip()}
+  return x
+""")
+    reads: list[object] = []
+    used_vars = scattered.used_vars
+    monkeypatch.setattr(scattered, "used_vars", lambda eqn: reads.append(eqn) or used_vars(eqn))
+    found = scattered.scattering(program.tasks[0])
+    assert found is not None
+    needed = found.needed(program.tasks[0].body.eqns[1].outvars)
+    assert len(needed) > 2 * count
+    assert len(reads) == len(set(reads)) <= count + 2
