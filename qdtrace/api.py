@@ -194,8 +194,10 @@ class Jitted(Wrapped[P, R_co]):
         except Exception as error:
             try:
                 results = self._again(error, function, programs, args, kwargs)
-            except QdError as told:
-                told.with_traceback(told.__traceback__)
+            except Exception as told:
+                if told is not error:
+                    tracebacks.forget_handling(told, error)
+                tracebacks.shorten(told)
                 raise  # bare: this frame is not added to the traceback
         return results if type(results) is not Told else shown(results)
 

@@ -88,14 +88,14 @@ class QdError(Exception):
 
 
 def boundary(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorates a function so that our errors that leave it show the user's frames only."""
+    """Decorates a function so that errors that leave it show the user's frames only."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
-        except QdError as error:
-            error.with_traceback(error.__traceback__)
+        except Exception as error:
+            tracebacks.shorten(error)
             raise  # bare: this frame is not added to the traceback
 
     return call

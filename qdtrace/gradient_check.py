@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qdtrace.errors import GradientError, TraceValueError
+from qdtrace.errors import GradientError, TraceValueError, boundary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 MODES = ("fwd", "rev")
 
 
+@boundary
 def check_grads(
     f: Callable[..., Any],
     args: Sequence[Any],

@@ -6,6 +6,7 @@ import functools
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 from qdtrace.api import Jitted, jit
+from qdtrace.errors import boundary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,6 +41,7 @@ def make_graph(f: Callable[P, Any]) -> Callable[P, Graph]:
     if not isinstance(function, Jitted):
         function = jit(f)
 
+    @boundary
     @functools.wraps(f)
     def traced(*args: P.args, **kwargs: P.kwargs) -> Graph:
         return Graph(function.lower(*args, **kwargs).programs)

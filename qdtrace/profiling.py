@@ -20,7 +20,7 @@ from jax.core import Tracer
 from qdtrace.analysis.traffic import Traffic, task_traffic
 from qdtrace.api import block_until_ready, jit
 from qdtrace.config import current
-from qdtrace.errors import TraceTypeError, TraceValueError
+from qdtrace.errors import TraceTypeError, TraceValueError, boundary
 from qdtrace.launches import Listening
 from qdtrace.profile_table import Profile, Row
 from qdtrace.trace.indexing import is_static_int
@@ -70,6 +70,7 @@ def profile(f: Callable[P, Any], *, runs: int = 5) -> Callable[P, Profile]:
         raise TraceValueError(f"qd.profile needs runs to be a positive integer, got {runs!r}", loc=user_loc())
     name = getattr(f, "__name__", type(f).__name__)
 
+    @boundary
     @functools.wraps(f)
     def profiled(*args: P.args, **kwargs: P.kwargs) -> Profile:
         if any(isinstance(x, Tracer) for x in jax.tree.leaves((args, kwargs))):

@@ -2,7 +2,8 @@
 
 JAX removes its own frames at the outermost of its functions, and adds a note and where an operation was recorded. It
 does so through methods of the error (`errors.QdError`), which ask here: an error of this package loses all frames that
-are not the user's, and takes no addition, as its text has the user's line. Other errors keep all frames.
+are not the user's, and takes no addition, as its text has the user's line. Other errors, those of the user's own code,
+lose their frames of this package in JAX's functions, to which `hide_from_jax` names it, and in ours by `shorten`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ import linecache
 import os
 import sys
 import types
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 _OWN = (_PACKAGE + os.sep, os.path.join(os.path.dirname(_PACKAGE), "lowering") + os.sep)
@@ -61,6 +65,30 @@ def shortened(traceback: types.TracebackType | None) -> types.TracebackType | No
             continue
         made = types.TracebackType(made, one.tb_frame, one.tb_lasti, one.tb_lineno)
     return made
+
+
+def shorten(error: BaseException) -> None:
+    """Reduces the tracebacks of an error, and of those that led to it, to the user's frames."""
+    seen: set[int] = set()
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen:
+        seen.add(id(one))
+        one.__traceback__ = shortened(one.__traceback__)
+        one = one.__cause__ or one.__context__
+
+
+def forget_handling(error: BaseException, handled: BaseException) -> None:
+    """Takes an error that was being handled, which the user has not seen, out of the contexts of a later one."""
+    one = error
+    while one.__context__ is not None and one.__context__ is not handled:
+        one = one.__context__
+    one.__context__ = None
+
+
+def hide_from_jax(exclude: Callable[[str], None]) -> None:
+    """Registers the folders of this package with JAX's filter of tracebacks."""
+    for folder in _OWN:
+        exclude(folder)
 
 
 def is_wanted_cause(cause: object) -> bool:

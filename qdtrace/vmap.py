@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 import jax
 
+from qdtrace import tracebacks
 from qdtrace.api import jit
-from qdtrace.errors import QdError, TraceValueError
+from qdtrace.errors import TraceValueError
 from qdtrace.trace.allocation import empty
 from qdtrace.trace.arguments import as_values
 from qdtrace.trace.context import get_current
@@ -123,8 +124,8 @@ class Batched(Mapped, Wrapped[P, R_co]):
                     return self._call(args, kwargs)
             mapping, values = with_objects(self.mapping, args, kwargs)
             return Batched(mapping)._call(tuple(values), {})
-        except QdError as error:
-            error.with_traceback(error.__traceback__)
+        except Exception as error:
+            tracebacks.shorten(error)
             raise  # bare: this frame is not added to the traceback
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

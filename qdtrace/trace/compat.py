@@ -36,6 +36,8 @@ from jax.core import ShapedArray, Tracer, eval_jaxpr
 from jax.interpreters import ad, partial_eval
 from jax.sharding import NamedSharding, PartitionSpec
 
+from qdtrace.tracebacks import hide_from_jax
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
@@ -121,6 +123,15 @@ def wait_in_barrier(name: str, waiter: Any) -> None:
 def _last_runs() -> dict[Any, Any]:
     """Returns the table of objects that `jax.effects_barrier` waits for in this thread, by device or name."""
     return getattr(_private("dispatch", "runtime_tokens"), "output_runtime_tokens", {})
+
+
+def _hide_frames() -> None:
+    """Has JAX leave frames of this package out of tracebacks, as its own."""
+    if (exclude := _private("traceback_util", "register_exclusion")) is not None:
+        hide_from_jax(exclude)
+
+
+_hide_frames()
 
 
 def _allow_effect() -> None:

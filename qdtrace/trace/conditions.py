@@ -17,6 +17,7 @@ from qdtrace.trace.diagnosis.frames import body_frames
 from qdtrace.trace.diagnosis.leave_out import LeftOut, leave_out
 from qdtrace.trace.diagnosis.left_loop import check_left
 from qdtrace.trace.diagnosis.lint import ConditionWatch
+from qdtrace.trace.diagnosis.raised import note_raise
 from qdtrace.trace.diagnosis.results import Use, expect_use
 from qdtrace.trace.indexing import as_value
 from qdtrace.trace.placement import leaves_threads
@@ -93,6 +94,8 @@ class When:
         context, region, watch = self._context, self._region, self._watch
         self._context = self._watch = None
         if (kind is not None and not self._is_left_out) or context is None or region is None:
+            if error is not None:
+                note_raise(error, sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
             return False
         if not self._is_left_out:
             context.close(region)

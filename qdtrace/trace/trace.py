@@ -152,15 +152,17 @@ def trace_function(
     readable: frozenset[int] = frozenset()
     try:
         return trace_with(frozenset())
-    except Exception as error:
-        if not (readable and _wants_arrays(error)):
+    except Exception as failed:
+        if not (readable and _wants_arrays(failed)):
             raise
-        # A function of JAX compares arguments with results: an argument that nothing stores into may be an array.
-        try:
-            return trace_with(readable)
-        except Exception as again:
-            is_own = isinstance(again, QdError) and again.wants != "buffer"
-            raise (again if is_own else error) from None
+        error = failed
+    # A function of JAX compares arguments with results: an argument that nothing stores into may be an array.
+    try:
+        return trace_with(readable)
+    except Exception as again:
+        if isinstance(again, QdError) and again.wants != "buffer":
+            raise
+    raise error
 
 
 def _wants_arrays(error: Exception) -> bool:

@@ -164,7 +164,7 @@ def test_an_assertion_that_fails_is_raised_as_it_is():
 
     with pytest.raises(AssertionError, match=r"\Afive numbers") as caught:
         f(X)
-    assert caught.value.__suppress_context__
+    assert caught.value.__context__ is None
 
 
 def test_another_mistake_is_told_as_itself():

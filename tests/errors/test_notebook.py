@@ -40,6 +40,11 @@ except Exception as error:
     told = qd.explain(error)
 %%
 print(told.loc, told.loc.line, told)
+%%
+@jax.jit
+def h(x):
+    return qd.vmap(lambda v: {}[v.shape])(x)
+h(X)
 '''
 for cell in CELLS.split("%%"):
     shell.run_cell(cell.strip(), store_history=True)
@@ -50,10 +55,14 @@ for cell in CELLS.split("%%"):
 def test_places_are_cells_and_frames_the_users() -> None:
     done = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, check=True)
     tracing, running, explained = (done.stdout.split("end of cell\n")[k] for k in (2, 4, 6))
+    own = done.stdout.split("end of cell\n")[7]
+    assert "KeyError: ()" in own
+    assert "Cell In[8], line 3" in own
+    assert "During handling" not in own
     assert "  at Cell In[2], line 4 in f\n      if x[i] > 0:\n" in tracing
     assert "  at Cell In[4], line 5 in g\n      y[i] = x[i + 1]\n" in running
     assert explained.strip().startswith("Cell In[4], line 5 in g 5 index 4 is out of bounds")
     assert "      y[i] = x[i + 1]\n" in explained
-    for text in (tracing, running):
+    for text in (tracing, running, own):
         assert "qdtrace/" not in text
         assert "ipython-input" not in text
