@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 
 import jax
 import jax.numpy as jnp
@@ -116,9 +117,10 @@ def compare(ours, jaxs, wrt):
 @pytest.mark.parametrize(
     ("name", "case"),
     [
-        pytest.param(name, case, marks=() if (k + m) % 7 == 0 else pytest.mark.full)
+        pytest.param(name, case, marks=() if not seventh else pytest.mark.full if seventh < 3 else pytest.mark.slow)
         for k, name in enumerate(BACKWARD)
         for m, case in enumerate(CASES)
+        for seventh in [(k + m) % 7]
     ],
 )
 def test_lanes(name, case):
@@ -285,11 +287,14 @@ TWICE = {
 }
 
 
-@pytest.mark.parametrize("name", TANGENTS)
-@pytest.mark.parametrize("moves", DIRECTIONS)
-@pytest.mark.parametrize("is_body", [False, True], ids=["eager lane", "body in jit"])
-@pytest.mark.parametrize("order", TWICE)
-@pytest.mark.sample(32)
+MOVING = [
+    pytest.param(name, moves, is_body, order, marks=pytest.mark.slow if k % 5 else ())
+    for k, (name, moves, is_body, order) in enumerate(product(TANGENTS, DIRECTIONS, (False, True), TWICE))
+]
+
+
+@pytest.mark.parametrize(("name", "moves", "is_body", "order"), MOVING)
+@pytest.mark.sample(6)
 def test_directions_that_move(name, moves, is_body, order):
     """The derivative by a direction was that of a linear rule, silently: now any other is refused there."""
 

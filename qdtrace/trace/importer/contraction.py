@@ -14,7 +14,7 @@ import numpy as np
 from qdtrace.trace.importer import complexes
 from qdtrace.trace.importer.elementwise import converted
 from qdtrace.trace.importer.memory import UNROLL
-from qdtrace.trace.importer.reductions import combiner, fold_loop, total, zero_of
+from qdtrace.trace.importer.reductions import accumulated, combiner, fold_loop, total, zero_of
 from qdtrace.trace.importer.registry import PLACED, RESULT_TYPE, rule
 from qdtrace.trace.importer.structural import permute
 from qdtrace.trace.importer.values import MemoryArray, Value, array_of, is_static
@@ -45,7 +45,7 @@ def dot_general(imp: Importer, eqn: Any, x: Value, y: Value, *, dimension_number
     rows, columns = [x.shape[d] for d in fx], [y.shape[d] for d in fy]
     left, right = permute(imp, x, [*bx, *fx, *cx]), permute(imp, y, [*by, *fy, *cy])
     aval = eqn.outvars[0].aval
-    whole = aval
+    whole = accumulated(aval)
     if not is_pair(aval) and any(is_pair(v.aval) for v in eqn.invars):  # the real part of the product
         whole = jax.ShapeDtypeStruct(aval.shape, np.result_type(aval.dtype, np.complex64))
     return converted(imp, whole, _product(imp, whole, left, right, (batch, rows, columns, inner)), aval)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from qdtrace.trace.importer.contraction import PRECISION
+from qdtrace.trace.importer.reductions import accumulated
 from qdtrace.trace.importer.registry import PLACED, decomposition
 from qdtrace.trace.importer.windows import counts_of, over_places, padded_by, slice_at
 
@@ -26,9 +28,10 @@ def conv_general_dilated(
     lhs_dilation: Sequence[int], rhs_dilation: Sequence[int], dimension_numbers: Any, feature_group_count: int,
     batch_group_count: int, preferred_element_type: Any,
 ) -> Any:  # fmt: skip
-    """Computes `lax.conv_general_dilated` with sums in the dtype of the result."""
+    """Computes `lax.conv_general_dilated` with sums in the dtype of the result, or f32 if that is narrower."""
     lhs_spec, rhs_spec, out_spec = dimension_numbers
-    dtype = preferred_element_type or jnp.result_type(lhs, rhs)
+    result = jax.ShapeDtypeStruct((), preferred_element_type or jnp.result_type(lhs, rhs))
+    dtype = accumulated(result).dtype
     lhs, rhs = lhs.astype(dtype).transpose(lhs_spec), rhs.astype(dtype).transpose(rhs_spec)
     batch, channels = lhs.shape[:2]
     out_channels, depth, *kernel = rhs.shape
@@ -57,4 +60,4 @@ def conv_general_dilated(
     total = over_places(kernel, add, jnp.zeros(shape, dtype))
     # from (groups, batch, space, channels of a group)
     total = jnp.moveaxis(jnp.moveaxis(total, 0, -2), (-2, -1), (1, 2)).reshape(counts[1], out_channels, *space)
-    return total.transpose(np.argsort(out_spec))
+    return total.astype(result.dtype).transpose(np.argsort(out_spec))

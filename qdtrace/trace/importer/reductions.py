@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -11,6 +12,7 @@ from qdtrace.errors import UnsupportedError
 from qdtrace.ir.combining import ON_BOOL, identity
 from qdtrace.ir.types import DType
 from qdtrace.trace.importer import complexes
+from qdtrace.trace.importer.elementwise import converted
 from qdtrace.trace.importer.memory import UNROLL
 from qdtrace.trace.importer.registry import PLACED, rule
 from qdtrace.trace.importer.scalars import constant, integer
@@ -39,6 +41,12 @@ def combiner(imp: Importer, name: str, aval: Any) -> Combine:
     if aval.dtype == np.bool_:
         name = ON_BOOL.get(name, name)
     return lambda a, b: complexes.element(imp, name, a, b)
+
+
+def accumulated(aval: Any, name: str = "add") -> Any:
+    """Returns the type in which elements are joined: f32 for sums and products of narrower floats, as in XLA."""
+    narrow = name in ("add", "mul") and jnp.issubdtype(aval.dtype, jnp.floating) and aval.dtype.itemsize < 4
+    return jax.ShapeDtypeStruct(aval.shape, np.float32) if narrow else aval
 
 
 def neutral(name: str, dtype: DType) -> Any:
@@ -116,11 +124,13 @@ def fold_loop(imp: Importer, shape: Sequence[int], start: Any, body: Callable[[l
 def _reduction(name: str) -> Callable[..., Value]:
     def run(imp: Importer, eqn: Any, x: Value, *, axes: Sequence[int]) -> Value:
         aval = eqn.outvars[0].aval
-        dtype = imp.dtype_of(aval)
+        wide = accumulated(aval, name)
+        dtype = imp.dtype_of(wide)
         start = neutral(name, dtype)
         if is_pair(aval):
             start = (start, neutral("add", dtype))
-        return reduced(imp, x, axes, name, start, aval)
+        x = converted(imp, aval, x, jax.ShapeDtypeStruct(x.shape, wide.dtype))
+        return converted(imp, wide, reduced(imp, x, axes, name, start, wide), aval)
 
     return run
 
@@ -132,9 +142,11 @@ for _name, _op in _REDUCTIONS.items():
 def _cumulative(name: str) -> Callable[..., Value]:
     def run(imp: Importer, eqn: Any, x: Value, *, axis: int, reverse: bool) -> Value:
         aval = eqn.outvars[0].aval
-        combine = combiner(imp, name, aval)
-        begin = (lambda element: combine(element, zero_of(aval, imp))) if name == "add" else None
-        return scanned(imp, x, axis, reverse, combine, aval, begin)
+        wide = accumulated(aval, name)
+        combine = combiner(imp, name, wide)
+        begin = (lambda element: combine(element, zero_of(wide, imp))) if name == "add" else None
+        total = scanned(imp, converted(imp, aval, x, wide), axis, reverse, combine, wide, begin)
+        return converted(imp, wide, total, aval)
 
     return run
 
@@ -206,7 +218,9 @@ def cumlogsumexp(imp: Importer, eqn: Any, x: Value, *, axis: int, reverse: bool)
         return imp.op("add", high, imp.op("log1p", imp.op("exp", safe)))
 
     begin = lambda element: imp.op("add", element, neutral("add", element.dtype))  # noqa: E731
-    return scanned(imp, x, axis, reverse, combine, aval, begin)
+    wide = accumulated(aval)
+    total = scanned(imp, converted(imp, aval, x, wide), axis, reverse, combine, wide, begin)
+    return converted(imp, wide, total, aval)
 
 
 def _arg_extreme(compare: str) -> Callable[..., Value]:

@@ -17,6 +17,7 @@ from jax import lax
 from qdtrace.ir.combining import identity
 from qdtrace.ir.types import DType
 from qdtrace.trace import compat
+from qdtrace.trace.importer.reductions import accumulated
 from qdtrace.trace.importer.registry import decomposition
 
 if TYPE_CHECKING:
@@ -106,6 +107,8 @@ def _monoid(name: str, combine: Callable[[Any, Any], Any]) -> None:
         x: Any, *, window_dimensions: Sequence[int], window_strides: Sequence[int], padding: Pads,
         base_dilation: Sequence[int], window_dilation: Sequence[int],
     ) -> Any:  # fmt: skip
+        dtype = x.dtype
+        x = x.astype(accumulated(x, "add" if name == "sum" else name).dtype)
         start = _identity(name, x.dtype)
         window = (window_dimensions, window_strides, padding, base_dilation, window_dilation)
         usual = (1, 1, (0, 0), 1, 1)
@@ -116,7 +119,7 @@ def _monoid(name: str, combine: Callable[[Any, Any], Any]) -> None:
             for one, given in zip(along, window, strict=True):
                 one[axis] = given[axis]
             (x,) = _windowed([x], [start], lambda a, b: [combine(a, b)], *along, skips_start=True)
-        return x
+        return x.astype(dtype)
 
 
 _monoid("sum", lax.add)
