@@ -29,6 +29,7 @@ ArrayMapping = Literal["auto", "lanes", "batch"]
 Bounds = Literal["raise", "clip", "unchecked"]
 FastMath = Literal[False, True, "approx"]
 Debug = Literal[False, True, "nans"]
+Vectorize = Literal["auto", True, False]
 
 
 def _cache_dir() -> str:
@@ -114,6 +115,11 @@ class Options:
     )
     ad_stack_memory: float = _knob(
         0.25, "part of free memory that stacks of reverse mode may take; they thin to stay below it", low=0
+    )
+    vectorize: Vectorize = _knob(  # noqa: RUF009 - a field
+        "auto",
+        "on the CPU: True runs iterations of a task side by side in lanes of vectors, False one at a time in scalar "
+        "code, 'auto' one at a time where nested loops of lanes would wait for each other; without effect on a GPU",
     )
     num_threads: int | None = _knob(None, "CPU threads of a task; None: all", low=1)
     block_dim: int | None = _knob(

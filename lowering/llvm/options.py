@@ -18,6 +18,8 @@ class EmitOptions:
     """True if f32 functions use the hardware's approximations where it has some."""
     vectors: int | None = None
     """Number of vectors side by side; None lets the number of live values decide."""
+    vectorize: bool | None = None
+    """True if iterations of a task on the CPU run in lanes of vectors, False if one at a time; None: by their cost."""
 
 
 DEFAULTS = EmitOptions()
@@ -25,4 +27,5 @@ DEFAULTS = EmitOptions()
 
 def emit_options(options: Options) -> EmitOptions:
     """Returns the options that emitters read."""
-    return EmitOptions(options.changes_rounding, options.fast_math == "approx")
+    vectorize = None if options.vectorize == "auto" else options.vectorize
+    return EmitOptions(options.changes_rounding, options.fast_math == "approx", vectorize=vectorize)

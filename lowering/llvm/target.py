@@ -61,6 +61,11 @@ class Target:
         parts = (self.name, self.triple, self.cpu, self.features, self.vector_bits, LLVM_VERSION)
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
+    @property
+    def has_gathers(self) -> bool:
+        """Returns whether LLVM makes instructions of gathers, as it does where these are fast."""
+        return self.has_masks or (self.vector_bits == 256 and _makes_gathers(self))
+
     @staticmethod
     def host() -> Target:
         """Returns the host's processor; `QD_CPU_TARGET` (avx512, avx2, portable, scalar) forces another kind."""
@@ -120,6 +125,20 @@ def _named(name: str) -> Target:
     if not intel and name in ("avx512", "avx2"):
         raise BackendError(f"the CPU target {name} needs an x86-64 processor", help=f"unset {_FORCED}")
     return _make(cpu if intel else "generic", "", bits, registers, name == "avx512", name in ("avx512", "avx2"))
+
+
+_GATHER = """
+declare <8 x float> @llvm.masked.gather.v8f32.v8p0(<8 x ptr>, i32, <8 x i1>, <8 x float>)
+define <8 x float> @f(<8 x ptr> %p, <8 x i1> %m) {
+  %x = call <8 x float> @llvm.masked.gather.v8f32.v8p0(<8 x ptr> %p, i32 4, <8 x i1> %m, <8 x float> zeroinitializer)
+  ret <8 x float> %x
+}
+"""
+
+
+@functools.cache
+def _makes_gathers(target: Target) -> bool:
+    return "gather" in target.llvm_machine().emit_assembly(llvm.parse_assembly(_GATHER))
 
 
 def optimise(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:

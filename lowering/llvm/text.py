@@ -111,6 +111,7 @@ class Text:
         self.lines: list[str] = []
         self.label = "entry"
         """The block that is being filled."""
+        self._spare: dict[bool, str] = {}
         self._count = 0
 
     def name(self) -> str:
@@ -193,6 +194,14 @@ class Text:
         space, there = f"addrspace({self.private_space})", self.name()
         self.entry += [f"  {there} = {made}, {space}", f"  {register} = addrspacecast ptr {space} {there} to ptr"]
         return register
+
+    def spare(self, *, cleared: bool) -> str:
+        """Returns a slot of 8 bytes that inactive lanes access; the one for loads is `cleared`, and never stored to."""
+        if cleared not in self._spare:
+            self._spare[cleared] = self.slot("i64")
+            if cleared:
+                self.entry.append(f"  store i64 0, ptr {self._spare[cleared]}")
+        return self._spare[cleared]
 
     def array(self, type_: str, nbytes: int) -> str:
         """Allocates private memory for the whole function, on the stack or the heap; returns a plain pointer."""

@@ -69,7 +69,7 @@ class TaskCode:
 
 def emit_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> TaskCode:
     """Returns the code of a task for a target."""
-    plan = plan_task(task, target, options.vectors)
+    plan = plan_task(task, target, options)
     facts, shape, accumulation, module = plan.facts, plan.shape, plan.accumulation, Module()
     divergence = plan.divergence
     refill, ordering, spans = divergence.refill, divergence.ordering, divergence.spans

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lowering.llvm.facts import TaskFacts
+from lowering.llvm.options import DEFAULTS, EmitOptions
 from lowering.plan.sums import Where, find_sums
 from lowering.simd.accumulation.plan import AccumulationPlan, plan_accumulation
 from lowering.simd.divergence.choice import Divergence, choose_divergence
@@ -35,15 +36,15 @@ class Plan:
         return self.shape.reason.replace("under masks", self.divergence.reason) + self.accumulation.reason
 
 
-def plan_task(task: Task, target: Target, vectors: int | None = None) -> Plan:
-    """Returns the plan of a task; `vectors` is the user's number of vectors side by side."""
+def plan_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> Plan:
+    """Returns the plan of a task."""
     facts = TaskFacts(task)
     lanes = LaneFacts(facts, analyse_uniformity(task))
     limits = target.machine.accumulation
     sums = find_sums(facts, limits)
-    shape = choose_shape(lanes, target, vectors, sums=bool(sums.of(Where.REGISTERS)))
+    shape = choose_shape(lanes, target, options, sums=bool(sums.of(Where.REGISTERS)))
     if shape.row is not None:
         lanes = LaneFacts(facts, analyse_uniformity(task, shape.row.uniform))
     accumulation = plan_accumulation(facts, sums, limits, shape.width)
-    divergence = choose_divergence(facts, lanes, shape, accumulation, target, vectors)
+    divergence = choose_divergence(facts, lanes, shape, accumulation, target, options)
     return Plan(facts, shape, lanes.uniformity, divergence, accumulation)

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lowering.simd.critical_path import vectors_to_fill
+from lowering.simd.divergence.one_lane import one_lane_is_faster
 from lowering.simd.lane_facts import LaneFacts, is_quiet
 from lowering.simd.rows import find_row
 
 if TYPE_CHECKING:
+    from lowering.llvm.options import EmitOptions
     from lowering.llvm.target import Target
     from lowering.simd.descriptions import Row
 
@@ -41,18 +43,20 @@ class Shape:
     reason: str
 
 
-def choose_shape(lanes: LaneFacts, target: Target, wanted: int | None, *, sums: bool) -> Shape:
-    """Returns the shape of a task's steps; `wanted` is the user's number of vectors, `sums`: it sums in registers."""
-    facts = lanes.facts
+def choose_shape(lanes: LaneFacts, target: Target, options: EmitOptions, *, sums: bool) -> Shape:
+    """Returns the shape of a task's steps; `sums`: the task sums in registers."""
+    facts, wanted = lanes.facts, options.vectors
     if facts.task.kind == "serial" or facts.task.index is None:
         return Shape(1, 1, None, "serial task: one thread, scalar")
     if not target.vector_bits:
         return Shape(1, 1, None, "target without vectors: scalar")
+    if options.vectorize is False:
+        return Shape(1, 1, None, "one lane at a time: by the option `vectorize`")
     width = max(2, target.vector_bits // lanes.element_bits)
-    while width > 2 and (
-        lanes.cached_bytes * width > PRIVATE_BUDGET or facts.private_bytes * width > STREAMED_BUDGET
-    ):
+    while width > 2 and (lanes.cached_bytes * width > PRIVATE_BUDGET or facts.private_bytes * width > STREAMED_BUDGET):
         width //= 2
+    if _one_lane(lanes, target, options, width):
+        return Shape(1, 1, None, "one lane at a time: vectors would wait in nested loops, branches and gathers")
     pressure = lanes.pressure
     vectors = wanted or _side_by_side(lanes, target, pressure, sums=sums)
     while not wanted and vectors > 1 and lanes.cached_bytes * width * vectors > PRIVATE_CACHED:
@@ -72,6 +76,13 @@ def choose_shape(lanes: LaneFacts, target: Target, wanted: int | None, *, sums: 
     if row is not None:
         parts.append(f"rows of {row.length}")
     return Shape(width, vectors, row, ", ".join(parts))
+
+
+def _one_lane(lanes: LaneFacts, target: Target, options: EmitOptions, width: int) -> bool:
+    """Returns whether scalar code is faster, unless the user asks for lanes."""
+    if options.vectorize or options.vectors or lanes.facts.task.hints.get("refill"):
+        return False
+    return one_lane_is_faster(lanes, target, width)
 
 
 def _fewer(vectors: int) -> int:

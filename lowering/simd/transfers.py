@@ -34,8 +34,14 @@ def _masked_load(f: LaneFrame, kind: str, pointer: str, mask: str, metadata: str
 
 
 def gather(f: LaneFrame, kind: str, pointers: str, mask: str, metadata: str) -> str:
-    """Loads elements at a vector of pointers, for the active lanes."""
+    """Loads elements at a vector of pointers, for the active lanes; inactive lanes get 0."""
     vector, bits, places = f.lanes.of(kind), f.vector.bits, f.lanes.of("ptr")
+    if not f.target.has_gathers:
+        found = "poison"
+        for k, pointer in enumerate(_lane_by_lane(f, pointers, mask, f.text.spare(cleared=True))):
+            element = f.text.op(f"load {kind}, ptr {pointer}, align {BYTES[kind]}{metadata}")
+            found = f.text.op(f"insertelement {vector} {found}, {kind} {element}, i32 {k}")
+        return found
     symbol = f"llvm.masked.gather.{f.lanes.suffix(kind)}.{f.lanes.suffix('ptr')}"
     f.text.module.declare(symbol, vector, f"{places}, i32, {bits}, {vector}")
     return f.text.op(
@@ -47,9 +53,25 @@ def gather(f: LaneFrame, kind: str, pointers: str, mask: str, metadata: str) -> 
 def scatter(f: LaneFrame, kind: str, value: str, pointers: str, mask: str, metadata: str) -> None:
     """Stores at a vector of pointers, in lane order, for the active lanes."""
     vector, bits, places = f.lanes.of(kind), f.vector.bits, f.lanes.of("ptr")
+    if not f.target.has_masks:
+        for k, pointer in enumerate(_lane_by_lane(f, pointers, mask, f.text.spare(cleared=False))):
+            element = f.text.op(f"extractelement {vector} {value}, i32 {k}")
+            f.text.do(f"store {kind} {element}, ptr {pointer}, align {BYTES[kind]}{metadata}")
+        return
     symbol = f"llvm.masked.scatter.{f.lanes.suffix(kind)}.{f.lanes.suffix('ptr')}"
     f.text.module.declare(symbol, "void", f"{vector}, {places}, i32, {bits}")
     f.text.do(f"call void @{symbol}({vector} {value}, {places} {pointers}, i32 {BYTES[kind]}, {bits} {mask}){metadata}")
+
+
+def _lane_by_lane(f: LaneFrame, pointers: str, mask: str, nowhere: str) -> list[str]:
+    """Returns a pointer for each lane; those of inactive lanes point to `nowhere`, a slot of the function.
+
+    LLVM makes a branch for each lane of a masked access that the processor does not have.
+    """
+    places = f.lanes.of("ptr")
+    if f.mask.vectors is not None:
+        pointers = f.vector.select(mask, places, pointers, f.spread("ptr", nowhere))
+    return [f.text.op(f"extractelement {places} {pointers}, i32 {k}") for k in range(f.width)]
 
 
 def store_vector(f: LaneFrame, ref: GlobalMemory, pointer: str, shift: int, raw: str, mask: str | None) -> None:

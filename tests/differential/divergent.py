@@ -1,7 +1,8 @@
 """Random tasks with one loop that lanes leave at different times: what masks and lane refill are made for.
 
 Values and loads, a `for` over bounds of the element or a `while` over what is computed, with branches and loads inside,
-then stores, some of them in branches, and accumulations into whole numbers.
+then stores, some of them in branches, and accumulations into whole numbers. Nested ones also have loops inside of that
+loop, and a private array that they load and store at indices of the lane, as walks over trees do.
 """
 
 from __future__ import annotations
@@ -26,16 +27,23 @@ if TYPE_CHECKING:
 I32 = DType.i32
 SIZES = (1, 15, 16, 17, 40, 130)
 LONGEST = 12
+STACK = 4
+"""Elements of the private array."""
 
 
 def divergent_programs() -> st.SearchStrategy[Case]:
     """Programs of one task, with arguments."""
-    return _drawn()
+    return _drawn(nested=False)
+
+
+def nested_programs() -> st.SearchStrategy[Case]:
+    """The same with loops in the loop and a private array."""
+    return _drawn(nested=True)
 
 
 @st.composite
-def _drawn(draw: Callable) -> Case:
-    maker = _Maker(draw)
+def _drawn(draw: Callable, nested: bool) -> Case:
+    maker = _Maker(draw, nested)
     program = maker.program()
     rng = np.random.default_rng(draw(st.integers(0, 5)))
     n, kind = maker.size, maker.pick(("any", "equal", "rare"))
@@ -51,8 +59,9 @@ def _drawn(draw: Callable) -> Case:
 
 
 class _Maker(Values):
-    def __init__(self, draw: Callable) -> None:
+    def __init__(self, draw: Callable, nested: bool) -> None:
         self.draw = draw
+        self.nested = nested
         self.dtypes = [DType.f32, I32]
         self.scope = {DType.f32: [], I32: [], DType.bool: []}
         self.size = self.pick(SIZES)
@@ -85,20 +94,56 @@ class _Maker(Values):
         self.scope = before
         self.keep(found)
 
+    def push(self) -> None:
+        """A store into the private array, in a branch or not."""
+        value, index = self.value(I32), self.index_below(STACK)
+        if self.below(2):
+            branch(self.builder, self.value(DType.bool), lambda: self.builder.store(self.stack, value, index))
+        else:
+            self.builder.store(self.stack, value, index)
+
+    def pop(self) -> None:
+        """A load of the private array."""
+        self.keep(self.builder.load(self.stack, self.index_below(STACK)))
+
+    def inner(self) -> None:
+        """A loop of at most three trips, alone or in a branch; what is made there is not seen after it."""
+        trips = self.builder("abs", self.builder("rem", self.value(I32), literal(4, I32)))
+        carry, condition = self.value(DType.f32), self.value(DType.bool)
+        before = {d: list(v) for d, v in self.scope.items()}
+
+        def step(k: Var, x: Var) -> tuple[Atom]:
+            self.keep(k)
+            self.keep(x)
+            self.some(3, [self.arithmetic, self.load, self.pop, self.push, self.choose])
+            return (self.value(DType.f32),)
+
+        def whole() -> tuple[Var, ...]:
+            return loop(self.builder, literal(0, I32), trips, literal(1, I32), [carry], step)
+
+        (found,) = whole() if self.below(2) else branch(self.builder, condition, whole, lambda: (carry,))
+        self.scope = before
+        self.keep(found)
+
     def body(self, b: Builder, i: Var, outs: Sequence[Var]) -> None:
         self.builder = b
+        if self.nested:
+            self.stack = b.cell(I32, (STACK,), "stack")
+            for k in range(STACK):
+                b.store(self.stack, literal(k, I32), literal(k, I32))
         start, stop = (b.load(r, i) for r in self.refs[1:])
         for atom in (i, b.load(self.refs[0], i), start, stop):
             self.keep(atom)
         ways = [self.arithmetic, self.logic, self.choice, self.load]
         self.some(4, ways)
+        inside = [*ways, self.choose, *([self.inner, self.push, self.pop] if self.nested else [])]
         carries = [self.value(DType.f32), self.value(I32)]
         before = {d: list(v) for d, v in self.scope.items()}
 
         def step(*params: Var) -> tuple[Atom, ...]:
             for param in params:
                 self.keep(param)
-            self.some(5, [*ways, self.choose])
+            self.some(5, inside)
             return self.value(DType.f32), self.value(I32)
 
         if self.below(2):
@@ -117,6 +162,8 @@ class _Maker(Values):
         for atom in made:
             self.keep(atom)
         self.some(3, ways)
+        if self.nested:
+            self.pop()
         y, z, sums = outs
         if self.below(2):
             value = self.value(DType.f32)

@@ -13,7 +13,7 @@ from lowering.llvm.target import Target
 from lowering.simd.emit import emit_task
 from qdtrace.interpret.reference import evaluate
 from tests.differential.compare import compare
-from tests.differential.divergent import divergent_programs, with_hint
+from tests.differential.divergent import divergent_programs, nested_programs, with_hint
 from tests.lowering.harness import KERNELS, execute
 from tests.selection import drawn
 
@@ -71,6 +71,42 @@ def test_hints(hint: bool) -> None:
 @given(divergent_programs())
 def test_kernels(case: Case) -> None:
     compare(execute(case.program, case.args, KERNELS), evaluate(case.program, case.args))
+
+
+def forms_agree(case: Case, target: str) -> None:
+    want = evaluate(case.program, case.args)
+    for vectorize in (True, False):
+        options = EmitOptions(fast_math=False, vectorize=vectorize)
+        compare(execute(case.program, case.args, target, options, (0.6,)), want)
+
+
+@pytest.mark.parametrize("target", ["avx512", "avx2", "portable"])
+def test_lanes_and_one_lane_at_a_time(target: str) -> None:
+    @FEW
+    @given(nested_programs())
+    def one(case: Case) -> None:
+        forms_agree(case, target)
+
+    one()
+
+
+def test_many_nested_ones_run_one_lane_at_a_time() -> None:
+    reasons: list[str] = []
+
+    @EXAMPLES
+    @given(nested_programs())
+    def one(case: Case) -> None:
+        reasons.append(emit_task(case.program.tasks[0], Target.named("portable")).reason)
+
+    one()
+    assert 0 < sum("one lane at a time" in reason for reason in reasons) < len(reasons)
+
+
+@pytest.mark.slow
+@settings(EXAMPLES, max_examples=1000, derandomize=False)
+@given(nested_programs(), st.sampled_from(["avx512", "avx2", "portable"]))
+def test_many_nested(case: Case, target: str) -> None:
+    forms_agree(case, target)
 
 
 def test_many_have_the_choice() -> None:

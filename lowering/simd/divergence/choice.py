@@ -12,6 +12,7 @@ from qdtrace.analysis.uniformity import Uniformity, analyse_uniformity
 
 if TYPE_CHECKING:
     from lowering.llvm.facts import TaskFacts
+    from lowering.llvm.options import EmitOptions
     from lowering.llvm.target import Target
     from lowering.simd.accumulation.plan import AccumulationPlan
     from lowering.simd.lane_facts import LaneFacts
@@ -47,13 +48,13 @@ def choose_divergence(
     shape: Shape,
     accumulation: AccumulationPlan,
     target: Target,
-    vectors: int | None,
+    options: EmitOptions,
 ) -> Divergence:
-    """Returns the choice; `vectors` is the user's number of vectors side by side."""
+    """Returns the choice."""
     refill, ordering = None, None
     if shape.width > 1 and shape.row is None:
         refill = find_refill(lanes, target, reduces=bool(accumulation.slot.nbytes))
         ordering = None if refill is not None else find_ordering(lanes, shape.vectors)
     apart = lanes.uniformity if refill is None else analyse_uniformity(facts.task, varying=refill.in_lanes)
-    spans = None if ordering is None else plan_spans(facts, accumulation, shape, ordering, target, vectors)
+    spans = None if ordering is None else plan_spans(facts, accumulation, shape, ordering, target, options)
     return Divergence(refill, ordering, spans, apart)

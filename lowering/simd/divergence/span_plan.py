@@ -16,6 +16,7 @@ from qdtrace.analysis.uniformity import Uniformity, analyse_uniformity
 from qdtrace.ir.faults import checks_of
 
 if TYPE_CHECKING:
+    from lowering.llvm.options import EmitOptions
     from lowering.llvm.target import Target
     from lowering.simd.accumulation.plan import AccumulationPlan
     from lowering.simd.divergence.ordering import Ordering
@@ -84,7 +85,7 @@ def plan_spans(
     shape: Shape,
     ordering: Ordering,
     target: Target,
-    vectors: int | None,
+    options: EmitOptions,
 ) -> SpanPlan | None:
     """Returns the parts of a task with ordered iterations, or None if it walks over no spans or gains nothing."""
     if not accumulation.is_in_slot or facts.loop_body_cost > LONG_BODY:
@@ -100,7 +101,7 @@ def plan_spans(
         lanes = LaneFacts(own, analyse_uniformity(task))
         if task is parts.rows:
             return PartPlan(own, shape, lanes.uniformity)
-        found = choose_shape(lanes, target, vectors, sums=False)
+        found = choose_shape(lanes, target, options, sums=False)
         # copies in slots have room for inactive lanes of the whole
         found = replace(found, width=min(found.width, shape.width))
         uniform = lanes.uniformity if found.row is None else analyse_uniformity(task, found.row.uniform)

@@ -1,0 +1,125 @@
+"""The choice between lanes of vectors and one lane at a time, in scalar code."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from lowering.llvm.options import EmitOptions
+from lowering.llvm.target import Target
+from lowering.simd.emit import emit_task
+from lowering.simd.plan import plan_task
+from qdtrace.interpret.reference import evaluate
+from qdtrace.ir.parser import parse_program
+from tests.lowering.harness import execute, same_bits
+
+if TYPE_CHECKING:
+    from qdtrace.ir.program import Program
+
+WALK = """
+program p(first: ref[i32,63], weight: ref[f32,63x4], q: ref[f32,100], out: ref[f32,100])
+  range_for i in 0:i32 : 100:i32
+    stack: cell[i32,8] = cell[dtype=i32, shape=(8)]
+    store stack 0:i32 0:i32
+    a: f32 = load q i
+    t: i32, s: f32 = while carry top = 1:i32, sum = 0.0:f32
+      more: bool = gt top 0:i32
+      test more
+      below: i32 = sub top 1:i32
+      node: i32 = load stack below
+      w: f32 = load weight node 0:i32
+      v: f32 = load weight node 1:i32
+      p: f32 = mul w v
+      near: bool = gt p a
+      n: i32, g: f32 = if near
+        child: i32 = load first node
+        inner: bool = gt child 0:i32
+        m: i32, h: f32 = if inner
+          other: i32 = add child 1:i32
+          store stack child below
+          store stack other top
+          above: i32 = add top 1:i32
+          yield above, sum
+        else
+          x: f32 = load weight node 2:i32
+          y: f32 = load weight node 3:i32
+          z: f32 = mul x y
+          u: f32 = add sum z
+          yield below, u
+        yield m, h
+      else
+        yield below, sum
+      yield n, g
+    store out s i
+  return out
+"""
+ONE, LANES = "one lane at a time", "divergent loops under masks"
+UNIFORM = WALK.replace("store stack child below", "store stack child 3:i32").replace(
+    "store stack other top", "store stack other 4:i32"
+)
+
+
+def program() -> Program:
+    return parse_program(WALK)
+
+
+def arguments() -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    first = np.array([2 * k + 1 if k < 31 else 0 for k in range(63)], np.int32)
+    weight = rng.random((63, 4), dtype=np.float32)
+    return [first, weight, rng.random(100, dtype=np.float32) / 3, np.zeros(100, np.float32)]
+
+
+@pytest.mark.parametrize(("target", "way"), [("avx512", LANES), ("avx2", ONE), ("portable", ONE)])
+def test_a_walk_over_a_tree(target: str, way: str) -> None:
+    made = program()
+    assert way in plan_task(made.tasks[0], Target.named(target)).reason
+    code = emit_task(made.tasks[0], Target.named(target))
+    assert (code.lanes == 1) == (way == ONE)
+    assert ("masked" not in code.text) or way == LANES
+
+
+@pytest.mark.parametrize("target", ["avx512", "avx2", "portable"])
+@pytest.mark.parametrize("vectorize", [True, False, None])
+def test_every_form_gives_what_the_interpreter_gives(target: str, vectorize: bool | None) -> None:
+    got = execute(program(), arguments(), target, EmitOptions(fast_math=False, vectorize=vectorize), (0.4,))
+    same_bits(got[0], evaluate(program(), arguments())[0])
+
+
+def test_the_option_decides() -> None:
+    task = program().tasks[0]
+    forced = plan_task(task, Target.named("avx512"), EmitOptions(vectorize=False))
+    assert forced.shape.width == 1
+    assert "by the option `vectorize`" in forced.reason
+    assert plan_task(task, Target.named("avx2"), EmitOptions(vectorize=True)).shape.width == 8
+
+
+def test_refill_that_the_user_asks_for_needs_lanes() -> None:
+    task = program().tasks[0]
+    assert LANES in plan_task(replace(task, hints={"refill": True}), Target.named("avx2")).reason
+
+
+@pytest.mark.parametrize("text", [UNIFORM, WALK])
+def test_stores_at_equal_indices_do_not_ask_for_one_lane(text: str) -> None:
+    chosen = plan_task(parse_program(text).tasks[0], Target.named("avx2")).reason
+    assert (ONE in chosen) == (text == WALK)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "gathers"), [("skylake", True), ("alderlake", True), ("znver3", False), ("haswell", False)]
+)
+def test_gathers_are_instructions_where_they_are_fast(cpu: str, gathers: bool) -> None:
+    assert replace(Target.named("avx2"), cpu=cpu).has_gathers is gathers
+
+
+def test_accesses_of_lanes_have_no_branches_without_masks() -> None:
+    task = program().tasks[0]
+    text = emit_task(task, Target.named("avx2"), EmitOptions(vectorize=True)).text
+    assert "masked.gather" not in text
+    assert "masked.scatter" not in text
+    assert "masked.gather" in emit_task(task, Target.named("avx512"), EmitOptions(vectorize=True)).text
+    fast = replace(Target.named("avx2"), cpu="skylake")
+    assert "masked.gather" in emit_task(task, fast, EmitOptions(vectorize=True)).text
