@@ -1,7 +1,8 @@
 """`python -m qdtrace demo`: fits a predator-prey model to counts of lynx and hare from 65,536 starting points at once.
 
 Each model is solved by its own thread with its own adaptive steps, and `jax.grad` goes through that loop. Shows the
-descent, the fit beside published values, the optimised graph and the time beside JAX alone, and writes a figure.
+descent, the fit beside published values, the optimised graph and the time beside JAX alone, and writes a figure: after
+a tenth of the descent, and at its end.
 """
 
 from __future__ import annotations
@@ -48,22 +49,36 @@ def main(argv: Sequence[str] = ()) -> int:
     starts = jnp.asarray(draw_starts(options.starts, options.seed))
     print(f"Hudson's Bay Company, {years[0]} to {years[-1]}: {len(years)} yearly counts of hare and lynx pelts")
     print(f"{options.starts:,} Lotka-Volterra models, each with its own adaptive Runge-Kutta 5(4) loop\n")
-    ends, curves = _descend(starts, log_counts, options.iterations)
-    fits = np.asarray(misfits(ends, log_counts)[0])
-    best = ends[np.argmin(fits)]
-    spread = covariance(best, log_counts)
+
+    def draw(ends: Any, curves: NDArray[Any], spread: NDArray[Any] | None = None) -> tuple[Any, Any, NDArray[Any]]:
+        """Writes the figure of a descent so far; returns the best fit, its covariance and all misfits."""
+        fits = np.asarray(misfits(ends, log_counts)[0])
+        best = ends[np.argmin(fits)]
+        spread = covariance(best, log_counts) if spread is None else spread
+        paths = np.asarray(starts), np.asarray(ends), fits
+        draw_figure(options.output, years, counts, (np.asarray(best), spread), curves, paths)
+        return best, spread, fits
+
+    def preview(logs: Any, curves: NDArray[Any]) -> None:
+        draw(logs, curves, np.full((len(NAMES), len(NAMES)), np.nan))
+        print(f"wrote {options.output} after {len(curves)} iterations; it is drawn anew at the end", flush=True)
+
+    best, spread, fits = draw(*_descend(starts, log_counts, options.iterations, preview))
+    print(f"wrote {options.output}")
     _print_fit(best, spread, fits)
     _print_graph(starts, log_counts)
     _compare_with_jax(starts, log_counts)
-    draw_figure(
-        options.output, years, counts, (np.asarray(best), spread), curves, (np.asarray(starts), np.asarray(ends), fits)
-    )
-    print(f"\nwrote {options.output}; {time.perf_counter() - began:.1f} s in all")
+    print(f"\n{options.output} shows the fit; {time.perf_counter() - began:.1f} s in all")
     return 0
 
 
-def _descend(logs: Any, log_counts: Any, iterations: int) -> tuple[Any, NDArray[Any]]:
-    """Runs the descent; returns the final logarithms, and the shown quantiles of the misfits, one row per iteration."""
+def _descend(
+    logs: Any, log_counts: Any, iterations: int, preview: Callable[[Any, NDArray[Any]], None]
+) -> tuple[Any, NDArray[Any]]:
+    """Runs the descent; returns the final logarithms, and the shown quantiles of the misfits, one row per iteration.
+
+    It tells from the time of the first iteration how long all take, and shows a tenth of the way by `preview`.
+    """
     from tqdm import tqdm  # only here: an extra
 
     start, improve = descent(iterations)
@@ -72,15 +87,24 @@ def _descend(logs: Any, log_counts: Any, iterations: int) -> tuple[Any, NDArray[
     compiled = improve.lower(logs, memory, log_counts).compile()
     print(f"traced, differentiated, optimised and compiled in {time.perf_counter() - began:.2f} s", flush=True)
     curves: list[NDArray[Any]] = []
-    solved, began = 0, time.perf_counter()
+    solved, seconds = 0, 0.0
     with tqdm(total=iterations, unit=" iterations", ncols=100) as bar:
-        for _ in range(iterations):
+        for number in range(1, iterations + 1):
+            began = time.perf_counter()
             logs, memory, fits, steps = compiled(logs, memory, log_counts)
             curves.append(np.quantile(np.asarray(fits), SHOWN))
             solved += int(np.asarray(steps).sum())
+            seconds += time.perf_counter() - began
+            if number == 1:
+                with tqdm.external_write_mode():
+                    took = f"the first of {iterations} iterations took {1e3 * seconds:.0f} ms"
+                    expected = f"about {iterations * seconds:.0f} s for the descent"
+                    print(f"{took}: {expected}, in proportion to its {len(logs):,} --starts", flush=True)
+            if number == max(2, iterations // 10):
+                with tqdm.external_write_mode():
+                    preview(logs, np.array(curves))
             bar.set_postfix(best=f"{curves[-1][0]:.4f}", median=f"{curves[-1][2]:.2f}", refresh=False)
             bar.update()
-    seconds = time.perf_counter() - began
     models = len(logs) * iterations
     print(f"{1e3 * seconds / iterations:.0f} ms an iteration: {models / seconds:,.0f} gradients a second,")
     print(f"  through {solved / seconds:,.0f} steps of the solver a second, {solved / models:.0f} a model\n")

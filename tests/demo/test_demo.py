@@ -37,9 +37,15 @@ def test_the_command_prints_and_writes_what_it_says(tmp_path) -> None:
         "optimised graph",
         "while",
         "a lane",
-        "wrote small.png",
+        "wrote small.png after 8 iterations",
+        "\nwrote small.png\n",
+        "small.png shows the fit",
     ):
         assert part in done.stdout
+    said = r"the first of 80 iterations took \d+ ms: about \d+ s for the descent, .*300 --starts"
+    assert re.search(said, done.stdout)
+    # the picture is there before the table, the graph and the comparison with JAX
+    assert done.stdout.index("\nwrote small.png\n") < done.stdout.index("smallest misfit")
     assert "80/80" in done.stderr  # the progress bar at its end
     assert "Reverse-mode differentiation does not work for lax.while_loop" in done.stdout
     rows = dict(re.findall(r"^ +(alpha|beta|gamma|delta|hare|lynx) +([\d.]+)", done.stdout, re.MULTILINE))
