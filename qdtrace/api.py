@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 from dataclasses import replace
@@ -439,10 +440,30 @@ def _convert_foreign(tree: Any) -> tuple[Any, bool]:
             return native(x)
         if hasattr(x, "__dlpack__") and not isinstance(x, jax.Array | np.ndarray | np.generic):
             changed = True
-            return jax.dlpack.from_dlpack(x)
+            return _from_dlpack(x)
         return x
 
     return jax.tree.map(one, tree), changed
+
+
+def _from_dlpack(x: Any) -> Any:
+    """Returns an array of another library as one of JAX, or of NumPy where its strides leave gaps, which JAX refuses.
+
+    Raises TraceTypeError for one that neither takes, such as a tensor of torch that requires a gradient.
+    """
+    refusals = BufferError, RuntimeError, TypeError, ValueError
+    try:
+        return jax.dlpack.from_dlpack(x)
+    except refusals as error:
+        with contextlib.suppress(*refusals):
+            return np.from_dlpack(x)
+        kind = f"{type(x).__module__}.{type(x).__qualname__}"
+        raise TraceTypeError(
+            f"an argument of type {kind} cannot be read by DLPack: {str(error).splitlines()[0]}",
+            loc=user_loc(),
+            help="hand over a contiguous array without a gradient: `t.detach().contiguous()` in torch, "
+            "`cupy.ascontiguousarray(a)` in CuPy",
+        ) from None
 
 
 def to_jax(tree: Any) -> Any:

@@ -237,6 +237,26 @@ def test_foreign_arrays() -> None:
     np.testing.assert_array_equal(x, arange(4))
 
 
+@pytest.mark.parametrize("row", [np.s_[::2], np.s_[::-1], np.s_[5:1:-2]])
+def test_foreign_arrays_with_gaps_between_their_elements(row: slice) -> None:
+    x = np.arange(24, dtype=np.float32).reshape(8, 3)
+    for part in (x[row], x[:, ::2][row], x.T[::2]):
+        np.testing.assert_array_equal(affine(Foreign(part)), 2 * part + 1)
+        np.testing.assert_array_equal(qd.vmap(jnp.sum)(Foreign(part)), part.sum(1))
+        np.testing.assert_array_equal(qd.grad(lambda x: jnp.sum(x**2))(Foreign(part)), 2 * part)
+
+
+def test_a_foreign_array_that_cannot_be_read_is_refused() -> None:
+    class Tracked(Foreign):
+        def __dlpack__(self, **settings: Any) -> Any:
+            raise RuntimeError("Can't export tensors that require gradient, use tensor.detach()")
+
+    said = r"Tracked cannot be read by DLPack: Can't export(?s:.)*test_arguments(?s:.)*help: .*`t\.detach\(\)\.cont"
+    for call in (affine, qd.vmap(jnp.square), qd.grad(jnp.sum)):
+        with pytest.raises(qd.TraceTypeError, match=said):
+            call(Tracked(np.ones(3, np.float32)))
+
+
 DTYPES = ["int8", "int16", "int32", "uint8", "uint16", "uint32", "float16", "bfloat16", "float32", "complex64"]
 
 
