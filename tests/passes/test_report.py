@@ -92,8 +92,8 @@ def test_the_page_shows_every_stage() -> None:
     assert html.count("p &amp; q") == 2
     assert "a&lt;b" in html
     assert "<!-- " not in html
-    assert page.classes["removed"] == 2
-    assert page.classes["added"] == 1
+    assert page.classes["removed"] == 2 + 1, "the legend has one of each"
+    assert page.classes["added"] == 1 + 1
     # trace: tasks, equations, bytes; then what changed
     assert re.search(r"> *trace</a></td><td>1</td><td>23</td><td>2\.0 KiB</td><td></td>", html)
     assert re.search(r"simplify_1_rewrite</a></td><td>1</td><td>2\d</td><td>2\.0 KiB</td><td>\+\d -\d</td>", html)
