@@ -9,8 +9,9 @@ BENCH_VENV ?= .venv-bench
 UV ?= $(shell command -v uv)
 WORKERS ?= 2
 ARGS ?=
+PORT ?= 8000
 
-.PHONY: setup demo notebooks docs test test-all replay bench lint clean
+.PHONY: setup demo notebooks docs serve test test-all replay bench lint clean
 
 # what all targets but bench need
 setup: $(VENV)/.has-setup
@@ -28,6 +29,10 @@ build/notebooks/%.ipynb: notebooks/%.py $(VENV)/.has-notebooks
 # a site in build/site, links checked; shows notebooks with pictures where `make notebooks` ran them before
 docs: $(VENV)/.has-docs
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build --strict --quiet
+
+# shows it at http://localhost:8000, where its search works (PORT takes another)
+serve: docs
+	$(VENV)/bin/python -m http.server --directory build/site $(PORT)
 
 # a sample of what `make test-all` runs, with XLA's quickest compilation: HACKING.md
 test: $(VENV)/.has-test

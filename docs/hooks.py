@@ -1,7 +1,7 @@
 """What mkdocs cannot do by itself: pages whose sources lie outside of docs/, and links to files of the tree.
 
 Notebooks are shown as `make notebooks` left them in build/notebooks, with their pictures. A notebook that did not run
-since its source changed is shown without results, with a note.
+since its source changed is shown with the picture that is kept of it (docs/pictures/gallery.py), and a note.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ LINK = re.compile(
 )
 """Code, in which nothing is a link, or a link to a file. Each text matches in one way: with two, an open bracket in
 front of a table of code took minutes."""
-NOT_RUN = "!!! note\n    This notebook is shown without its results. `make notebooks docs` runs it first.\n\n"
+BEHIND = re.compile(r"design/|benchmarks/|architecture|hacking|coverage")
+"""Pages that search lists behind the others."""
+NOT_RUN = "!!! note\n    One picture of this notebook is shown. `make notebooks docs` runs it first, for all.\n\n"
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -57,14 +59,20 @@ def notebook(source: Path) -> dict[str, str | bytes]:
     cells.metadata.setdefault("language_info", {"name": "python"})  # where nothing ran, nothing has set it
     body, found = MarkdownExporter().from_notebook_node(cells, {"unique_key": source.stem})
     title, _, rest = body.strip().partition("\n")
-    return {f"{source.stem}.md": f"{title}\n\n{'' if fresh else NOT_RUN}{rest}\n", **found.get("outputs", {})}
+    kept = f"../pictures/{source.stem}.png"
+    shown = f"![What it draws]({kept})\n\n" if (ROOT / "docs/notebooks" / kept).resolve().exists() else ""
+    front = "" if fresh else NOT_RUN + shown
+    return {f"{source.stem}.md": f"{title}\n\n{front}{rest}\n", **found.get("outputs", {})}
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Links to files of the tree lead to their page of the site, where they have one; else they are text.
 
-    A link to a file that is not there is left as it is, and mkdocs warns.
+    A link to a file that is not there is left as it is, and mkdocs warns. Search lists pages for users before notes on
+    designs and what is for developers.
     """
+    if BEHIND.match(page.file.src_uri):
+        page.meta["search"] = {"boost": 0.2}
     own = {name: source for source, name in MOVED.items() if name != "index.md"}
     at = Path(own.get(page.file.src_uri, f"docs/{page.file.src_uri}")).parent
     here = Path(page.file.src_uri).parent

@@ -286,7 +286,7 @@ def range(
 
     Outermost: one thread an iteration, unordered. Inside another range: a serial loop of the thread. The index is an
     int32, or an int64 when a bound is. A traced step of 0 runs nothing. Only an outermost loop over int64 that goes
-    beyond 2**63 - 2**32 ends the call with an error.
+    beyond `2**63 - 2**32` ends the call with an error.
 
     >>> @qd.jit
     ... def powers(x, n):

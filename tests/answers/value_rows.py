@@ -34,7 +34,7 @@ ask(
     np.array([65, -1, -1, -2, -5, -1], np.int32),
     value=[3, 0, -1, 1, 1, 0],
     source=f"{NUMPY}/ufuncs.py: _pow_int_int, six bits of the exponent",
-    said="integers to the power of an integer array: six bits of the exponent count (3**65 is 3), and 2**-1 is 0",
+    said="integers to the power of an integer array: six bits of the exponent count (`3**65` is 3), and `2**-1` is 0",
 )
 ask(
     "to int8",

@@ -141,6 +141,19 @@ def test_links_lead_somewhere(name: str) -> None:
         assert (path.parent / target).exists(), target
 
 
+@pytest.mark.parametrize("name", [*DOCUMENTS, *map(str, PAGES)])
+def test_powers_are_shown_as_written(name: str) -> None:
+    """Outside of code two asterisks are bold: `2**63 - 2**32` was shown as 263 - 232."""
+    text = re.sub(r"^ *```.*?^ *```$|`[^`\n]*`", "", (ROOT / name).read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert re.findall(r"\w\*\*-?\w", text) == []
+
+
+def test_powers_in_docstrings_are_code() -> None:
+    texts = [getattr(qd, name).__doc__ or "" for name in qd.__all__]
+    prose = [re.sub(r"^ *>>>(?:.|\n)*?(?:\n\n|\Z)|`[^`\n]*`", "", text, flags=re.MULTILINE) for text in texts]
+    assert [found for text in prose for found in re.findall(r"\d\*\*\d", text)] == []
+
+
 def test_targets_named_in_the_readme_are_in_the_makefile() -> None:
     named = set(re.findall(r"\bmake (\w+)", (ROOT / "README.md").read_text()))
     assert {"demo", "test", "bench"} <= named

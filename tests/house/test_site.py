@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -26,7 +27,7 @@ def loaded(name: str) -> ModuleType:
 
 def shown(text: str, page: str) -> str:
     files: Any = SimpleNamespace(get_file_from_path=lambda name: name if name in PAGES else None)
-    at: Any = SimpleNamespace(file=SimpleNamespace(src_uri=page))
+    at: Any = SimpleNamespace(file=SimpleNamespace(src_uri=page), meta={})
     return loaded("hooks").on_page_markdown(text, at, SimpleNamespace(), files)
 
 
@@ -59,6 +60,21 @@ def test_a_notebook_that_did_not_run_says_so(tmp_path: Path) -> None:
     assert text.startswith("# Halves\n\n!!! note\n")
     assert "make notebooks docs" in text
     assert "```python\nhalf = 1 / 2\n```" in text
+
+
+@pytest.mark.parametrize(
+    ("page", "is_behind"), [("tour.md", False), ("reference/functions.md", False), ("design/0008-bounds.md", True)]
+)
+def test_search_lists_pages_for_users_first(page: str, is_behind: bool) -> None:
+    at: Any = SimpleNamespace(file=SimpleNamespace(src_uri=page), meta={})
+    loaded("hooks").on_page_markdown("text", at, SimpleNamespace(), SimpleNamespace())
+    assert (at.meta.get("search", {}).get("boost", 1.0) < 1.0) is is_behind
+
+
+def test_the_site_names_the_first_functions_and_says_how_to_search() -> None:
+    assert "qd.jit, qd.vmap: reference/functions.md" in (DOCS / ".nav.yml").read_text()
+    assert "make serve" in (DOCS / "local.js").read_text()
+    assert re.search(r"^serve: docs$", (DOCS.parent / "Makefile").read_text(), re.MULTILINE)
 
 
 def test_an_example_of_a_docstring_is_a_program() -> None:
