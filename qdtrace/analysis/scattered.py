@@ -143,6 +143,12 @@ class ScatteringTask:
             pieces += found
         return Scatter(ref, self.sites[ref][0].eqn.params["op"], tuple(pieces)) if pieces else None
 
+    def scatters_again(self, scatter: Scatter) -> Scatter:
+        """Returns the scatter of another form of the task, with other values at the same indices, in this one."""
+        found = self.scatters(scatter.ref)
+        assert found is not None, f"accumulations into {scatter.ref} have the same indices"
+        return found
+
     def needed(self, wanted: Iterable[Atom]) -> set[Var]:
         """Returns the variables that atoms are computed from, in the body or its head."""
         read: set[Eqn] = set()

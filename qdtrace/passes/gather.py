@@ -10,9 +10,9 @@ Before:  range_for i in 1:i32 : 7:i32            After:  range_for p in 0:i32 : 
                                                            accum[op=add] y t p
 
 The adjoint of a stencil is such a task. Threads that scatter need atomic updates or copies of the array; one that
-gathers writes each element once. The task computes a value again for each element that it reaches, so this is done
-where that costs less. The inner elements, which every piece of `analysis/scattered` reaches, have a task of their own
-without tests. What else the task does stays behind in it.
+gathers writes each element once. The task computes a value again for each element that it reaches, if that costs less;
+else the old task keeps its values in an array, which is gathered from. The inner elements, which every piece of
+`analysis/scattered` reaches, have a task of their own without tests. What else the task does stays behind it.
 """
 
 from __future__ import annotations
@@ -26,27 +26,42 @@ from qdtrace.analysis.cost import operations
 from qdtrace.analysis.machine import CPU
 from qdtrace.analysis.memory import TaskMemory
 from qdtrace.analysis.scattered import reads_before_writes, scattering
-from qdtrace.ir.combining import combining
-from qdtrace.ir.memory import indices_of, reference, values_of
+from qdtrace.ir.memory import values_of
 from qdtrace.ir.primitives import LOAD, Effect
 from qdtrace.ir.program import is_local, ref_type
-from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.walk import task_refs, walk_all, walk_task
 from qdtrace.passes.base import Pass
+from qdtrace.passes.gather_rest import Kept, Rest
 from qdtrace.passes.gather_task import Gather
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from qdtrace.analysis.machine import Machine
     from qdtrace.analysis.scattered import Scatter, ScatteringTask
-    from qdtrace.ir.program import Eqn, Literal, Program, Task, Var
+    from qdtrace.ir.program import Eqn, Program, Task, Var
     from qdtrace.passes.gather_task import Where
 
 SCATTER_COST = 24
 """Operations that the accumulation into an element of all threads costs more than one into an element of its own."""
 PEELED = 1 << 14
 """Least number of elements whose inner ones have a task of their own."""
+
+
+MOST_KEPT = 8
+"""Largest number of arrays in which a task keeps values that are gathered."""
+
+
+class _Program:
+    """Contents and buffers of a program while its tasks are walked."""
+
+    def __init__(self, program: Program) -> None:
+        self.fresh = dict(program.initial)
+        """Initial contents of the buffers that no task has used yet."""
+        self.left = dict(program.initial)
+        """Initial contents that tasks do not store."""
+        self.arrays: list[Var] = []
+        """Buffers that are new."""
 
 
 @dataclass(frozen=True)
@@ -58,47 +73,60 @@ class GatherScatters(Pass):
 
     def __call__(self, program: Program) -> Program:
         """Returns the program with tasks that gather, or the same object if nothing changed."""
+        state = _Program(program)
         tasks: list[Task] = []
-        fresh = dict(program.initial)
-        left = dict(program.initial)
         for task in program.tasks:
-            for made in self._gathered(task, fresh, left):
-                tasks.append(made)
+            tasks += self._gathered(task, state)
             for ref in task_refs(task):
-                fresh.pop(ref, None)
+                state.fresh.pop(ref, None)
         made = program.rebuilt(tasks)
-        return made if len(left) == len(program.initial) else replace(made, initial=left)
+        if made is program:
+            return made
+        return replace(made, initial=state.left, buffers=(*program.buffers, *state.arrays))
 
-    def _gathered(self, task: Task, fresh: dict[Var, Literal], left: dict[Var, Literal]) -> list[Task]:
-        """Returns the tasks that a task becomes; removes the contents that they store from `left`."""
+    def _gathered(self, task: Task, state: _Program) -> list[Task]:
+        """Returns the tasks that a task becomes."""
         found = scattering(task)
         if found is None:
             return [task]
         memory = TaskMemory(task)
         scatters = [s for ref in found.sites if not memory.is_private(ref) and (s := found.scatters(ref))]
-        chosen: dict[Where, list[Scatter]] = {}
-        apart: dict[Var, Literal | None] = {}
+        apart = {s.ref: state.fresh.get(s.ref) for s in scatters if s.is_apart}
+        moved: list[Scatter] = []
+        later: list[Scatter] = []
         for scatter in scatters:
             if scatter.is_apart:
-                apart[scatter.ref] = fresh.get(scatter.ref)
-                if scatter.ref in fresh and scatter.is_all:
-                    del left[scatter.ref]
-                continue
-            if len(scatter.component_axes) == ref_type(scatter.ref).ndim or not _may_move(found, scatter.ref):
-                continue
-            whole = _whole(scatter)
-            if _pays(Gather(found, _inner([scatter], whole)).task([scatter], fresh), task, scatter):
-                chosen.setdefault(whole, []).append(scatter)
-                left.pop(scatter.ref, None)
-        if not chosen and not apart:
+                if scatter.is_all:
+                    state.left.pop(scatter.ref, None)
+            elif len(scatter.component_axes) < ref_type(scatter.ref).ndim:
+                if _may_move(found, scatter.ref) and _pays(found, scatter):
+                    moved.append(scatter)
+                elif not any(p.guards for p in scatter.pieces):
+                    later.append(scatter)
+        kept = Kept(found, later)
+        if len(kept.arrays) > MOST_KEPT:
+            later, kept = [], Kept(found, ())
+        if not moved and not apart and not later:
             return [task]
-        tasks = [
-            Gather(found, where).task(scatters, fresh, f"{task.name}_{name}")
-            for whole, scatters in chosen.items()
-            for where, name in self._boxes(whole, scatters)
+        rest = Rest({s.ref for s in moved}, apart, kept).rebuild_task(task)
+        loading = kept.loading() if later else found
+        state.arrays += kept.arrays
+        return [
+            *self._tasks(found, moved, state),
+            *([rest] if any(map(_acts, walk_task(rest))) else []),
+            *self._tasks(loading, [loading.scatters_again(old) for old in later], state),
         ]
-        rest = _Rest({s.ref for scatters in chosen.values() for s in scatters}, apart).rebuild_task(task)
-        return [*tasks, rest] if any(map(_acts, walk_task(rest))) else tasks
+
+    def _tasks(self, found: ScatteringTask, scatters: Sequence[Scatter], state: _Program) -> Iterator[Task]:
+        """Yields the tasks that gather; those of one shape together."""
+        shapes: dict[Where, list[Scatter]] = {}
+        for scatter in scatters:
+            shapes.setdefault(_whole(scatter), []).append(scatter)
+        for whole, together in shapes.items():
+            for where, name in self._boxes(whole, together):
+                yield Gather(found, where).task(together, state.fresh, f"{found.task.name}_{name}")
+            for scatter in together:
+                state.left.pop(scatter.ref, None)
 
     def _boxes(self, whole: Where, scatters: Sequence[Scatter]) -> Iterator[tuple[Where, str]]:
         """Yields boxes that together are all elements, the inner ones first, with words for their tasks."""
@@ -150,25 +178,8 @@ def _inner(scatters: Sequence[Scatter], whole: Where) -> Where:
     return tuple(max((range(a, b) for a, b in pairwise(sorted(found))), key=len) for found in ends)
 
 
-def _pays(gather: Task, task: Task, scatter: Scatter) -> bool:
+def _pays(found: ScatteringTask, scatter: Scatter) -> bool:
+    """Returns whether values are computed again for less than it costs to share the elements between threads."""
     sites = len({p.site for p in scatter.pieces})
-    return operations(gather.body) <= operations(task.body) + SCATTER_COST * sites
-
-
-class _Rest(Rebuilder):
-    """Rebuilds a task without its accumulations into some references, and with stores for those into others."""
-
-    def __init__(self, gathered: Collection[Var], apart: Mapping[Var, Literal | None]) -> None:
-        """`apart` are references each of whose elements one iteration reaches, with what they have in them."""
-        super().__init__()
-        self._gathered, self._apart = gathered, apart
-
-    def visit(self, eqn: Eqn) -> None:
-        """Appends what becomes of an equation."""
-        if not eqn.primitive.writes or eqn.invars[0] not in {*self._gathered, *self._apart}:
-            super().visit(eqn)
-        elif eqn.invars[0] in self._apart:
-            self.loc = eqn.loc
-            ref, (value,), at = reference(eqn), self.atoms(values_of(eqn)), self.atoms(indices_of(eqn))
-            before = self._apart[ref] or self.load(ref, *at)
-            self.store(ref, self(combining(eqn.params["op"], ref.dtype), before, value), *at)
+    gather = Gather(found, _inner([scatter], _whole(scatter))).task([scatter], {})
+    return operations(gather.body) <= operations(found.task.body) + SCATTER_COST * sites

@@ -13,7 +13,7 @@ from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.verify import verify_program
 from qdtrace.passes import gather
 from qdtrace.passes.gather import GatherScatters
-from tests.passes.harness import arguments, assert_same_bits, check, parsed
+from tests.passes.harness import arguments, assert_same_bits, check, parsed, unchanged
 from tests.passes.scattering_programs import scattering_program
 
 if TYPE_CHECKING:
@@ -83,11 +83,101 @@ def compare(seed: int) -> bool:
     return got is not program
 
 
+KEPT = """
+program p(y: ref[f32,8])
+  buffer x: ref[f32,9] = 0.0:f32
+  range_for i in 0:i32 : 8:i32
+    a: f32 = load y i
+    b: f32 = exp a
+    accum[op=add] x b i
+    j: i32 = add i 1:i32
+    accum[op=add] x b j
+  return x
+"""
+
+
+def test_expensive_values_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gather, "SCATTER_COST", 0)
+    check(
+        GatherScatters(),
+        KEPT,
+        """
+program p(y: ref[f32,8])
+  buffer x: ref[f32,9]
+  buffer kept: ref[f32,8]
+  range_for i in 0:i32 : 8:i32
+    a: f32 = load y i
+    b: f32 = exp a
+    store kept b i
+    j: i32 = add i 1:i32
+  range_for p in 0:i32 : 9:i32 @_gather
+    below: bool = lt p 8:i32
+    s: f32 = if below
+      c: f32 = load kept p
+      t: f32 = add 0.0:f32 c
+      yield t
+    else
+      yield 0.0:f32
+    above: bool = ge p 1:i32
+    k: i32 = add p -1:i32
+    u: f32 = if above
+      d: f32 = load kept k
+      v: f32 = add s d
+      yield v
+    else
+      yield s
+    store x u p
+  return x
+""",
+    )
+
+
+LATTICE = """
+program p(y: ref[f32,2x8])
+  buffer x: ref[f32,2x8] = 0.0:f32
+  range_for i in 0:i32 : 8:i32
+    a: f32 = load y 0:i32 i
+    b: f32 = load y 1:i32 i
+    k: i32 = add i 1:i32
+    l: i32 = rem k 8:i32
+    accum[op=add] x a 0:i32 i
+    accum[op=add] x b 1:i32 l
+  return x
+"""
+
+
+def test_accumulations_apart_are_stores() -> None:
+    stored = LATTICE.replace(" = 0.0:f32", "")
+    stored = stored.replace("accum[op=add] x a", "c: f32 = add 0.0:f32 a\n    store x c")
+    stored = stored.replace("accum[op=add] x b", "d: f32 = add 0.0:f32 b\n    store x d")
+    check(GatherScatters(), LATTICE, stored)
+
+
+UNCHANGED = {
+    "irregular": KEPT.replace("j: i32 = add i 1:i32", "e: f32 = floor b\n    j: i32 = convert[dtype=i32] e"),
+    "own elements": KEPT.replace("x b j", "x b i"),
+    "two operations": KEPT.replace("accum[op=add] x b j", "accum[op=max] x b j"),
+    "also loaded": KEPT.replace("b: f32 = exp a", "b: f32 = load x i"),
+    "strided": KEPT.replace("8:i32", "4:i32").replace("add i 1:i32", "mul i 2:i32"),
+    "one element": KEPT.replace("x b i", "x b 0:i32"),
+    "unknown range": KEPT.replace("(y: ", "(n: ref[i32], y: ").replace(
+        ": 8:i32\n", ": m\n    head\n      m: i32 = load n\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", UNCHANGED.values(), ids=UNCHANGED)
+def test_others_stay(always: None, text: str) -> None:
+    unchanged(GatherScatters(), text)
+
+
+@pytest.mark.parametrize("cost", [10**6, -(10**6)], ids=["computed again", "kept"])
 @pytest.mark.parametrize("peeled", [0, 10**6])
 @pytest.mark.parametrize("first", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(1000, 9000, 1000))])
-def test_random_programs(always: None, monkeypatch: pytest.MonkeyPatch, peeled: int, first: int) -> None:
+def test_random_programs(monkeypatch: pytest.MonkeyPatch, cost: int, peeled: int, first: int) -> None:
     monkeypatch.setattr(gather, "PEELED", peeled)
-    programs = 1000 if first else 40
+    monkeypatch.setattr(gather, "SCATTER_COST", cost)
+    programs = 1000 if first else 20
     assert sum(map(compare, range(first, first + programs))) > 0.6 * programs
 
 
