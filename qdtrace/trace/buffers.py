@@ -17,6 +17,7 @@ from qdtrace.trace.diagnosis.access import element_in
 from qdtrace.trace.diagnosis.aliases import given_back, note_use, note_write
 from qdtrace.trace.diagnosis.attributes import StrictAttributes
 from qdtrace.trace.diagnosis.results import name_of_result
+from qdtrace.trace.diagnosis.unrolled import note_element_store
 from qdtrace.trace.dtypes import default_dtype
 from qdtrace.trace.elements import as_element
 from qdtrace.trace.handles import MemoryHandle
@@ -100,6 +101,7 @@ class Buffer(MemoryHandle):
         if access is None:
             _assign_part(self, key, value, "set")
             return
+        note_element_store(access.operands)
         pending = context.sums.pop(id(value), None)
         if pending is None:
             value = cast_value(value, self.dtype, access.shape, "a store")
@@ -293,6 +295,7 @@ class AtIndex(StrictAttributes):
         if access is None:
             _assign_part(buffer, key, value, method)
         else:
+            note_element_store(access.operands)
             if op != "add" and jnp.issubdtype(buffer.dtype, jnp.complexfloating):
                 raise TraceTypeError(
                     f"`.at[].{op}` needs a buffer of real numbers in a loop, got {buffer.dtype}",

@@ -104,6 +104,8 @@ class TraceContext:
     """Loops and conditions that nobody has entered."""
     forks: dict[int, list[Any]] = field(default_factory=dict)
     """Buffers that a call changed and returned as another object, as `aliases.Fork`, by identity."""
+    copies: dict[Any, set[Any]] = field(default_factory=dict)
+    """Static indices of stores outside of every `qd.range`, by instruction of the user's code."""
     told: set[Any] = field(default_factory=set)
     """Places that were warned of."""
     written: set[int] = field(default_factory=set)
