@@ -21,6 +21,7 @@ from qdtrace.passes.first_stores import FirstStores
 from qdtrace.passes.fuse_tasks import FuseTasks
 from qdtrace.passes.gather import GatherScatters
 from qdtrace.passes.hoist_bounds import HoistBounds
+from qdtrace.passes.jam import Jam
 from qdtrace.passes.join_branches import JoinBranches
 from qdtrace.passes.last_iteration import LastIteration
 from qdtrace.passes.mem2reg import Mem2Reg
@@ -81,6 +82,7 @@ PASSES: Mapping[str, Callable[[Options, Machine], Pass]] = {
     "strength_reduction": lambda options, machine: StrengthReduction(),
     "recurrences": lambda options, machine: Recurrences(),
     "reciprocals": lambda options, machine: Reciprocals(options.changes_rounding),
+    "jam": lambda options, machine: Jam(machine),
     "fills": lambda options, machine: Fills(),
     "first_stores": lambda options, machine: FirstStores(),
     "first_accumulations": lambda options, machine: FirstAccumulations(),
@@ -181,9 +183,10 @@ def stages(
     # constant indices, so private arrays are promoted once more, and their elements are forwarded.
     # Cheaper operations come last, as other passes know `div` and `rem` only. Reciprocals move out of loops.
     # Rare blocks first, as a loop that became straight code would have them in each step.
+    # Sums side by side load the same numbers, of which the last simplify leaves one load.
     straight = ("rare_behind", *_UNROLLING, "last_iteration")
     unrolled = (*map(of, straight), simplify, *map(of, _ON_UNROLLED), *memory)
-    cheaper = (of("predicate"), of("strength_reduction"), of("reciprocals"), simplify)
+    cheaper = (of("predicate"), of("strength_reduction"), of("reciprocals"), of("jam"), simplify)
     final = (
         *((*unrolled, of("gather"), simplify, *cheaper) if loops else ()),
         # Again, because tasks may be fills, and overwrite whole buffers, now.

@@ -9,7 +9,8 @@ The index is then a constant, so private arrays can be promoted (`mem2reg`) and 
 Innermost loops are unrolled first. A loop is unrolled if
 
 - it has at most `Machine.unrolled` iterations and operations of all copies; or
-- it indexes a private array all of whose indices become constants, within `Machine.unrolled_away`:
+- it indexes a private array all of whose indices become constants, within `Machine.unrolled_away`, and is no sum of
+  products that `jam` takes side by side with others:
   values in registers pay for the longer code (a filter over private arrays of 12 and 20 numbers on the CPU: 0.79 and
   0.93 of the time, though LLVM unrolls such loops itself, as the number of live values is then known); or
 - the user asked for it (`unroll=True`, or a factor that is not below the number of iterations), within
@@ -39,6 +40,7 @@ from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, is
 from qdtrace.ir.rebuild import Copier, Rebuilder
 from qdtrace.ir.walk import walk_eqns
 from qdtrace.passes.base import TaskPass
+from qdtrace.passes.jam import carries_products
 from qdtrace.passes.mem2reg import SLOT_LIMIT
 
 if TYPE_CHECKING:
@@ -142,7 +144,8 @@ class _Unroller(Rebuilder):
             if eqn.primitive.values is not None and is_local(eqn.invars[0]):
                 takes_apart |= eqn.invars[0] in self._apart.arrays
         if takes_apart and self._machine.unrolled_away.allows(trips, total):
-            return True
+            # longer sums are taken side by side, from memory: more operands than that are no registers
+            return not (self._machine.jammed > 1 and trips > self._machine.written_out and carries_products(loop))
         return self._machine.unrolled.allows(trips, total)
 
     def _ends_up_constant(self, loop: Eqn) -> bool:

@@ -1,0 +1,174 @@
+"""Sums of products of neighbouring iterations run side by side."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from qdtrace.analysis.machine import CPU, GPU
+from qdtrace.config import Options
+from qdtrace.ir.printer import print_program
+from qdtrace.ir.verify import verify_program
+from qdtrace.passes.jam import Jam
+from qdtrace.passes.pipelines import optimise
+from tests.passes.harness import assert_same_results, check, parsed, unchanged
+from tests.selection import drawn
+
+BY_TWO = Jam(replace(CPU, jammed=2))
+
+
+def product(outer: str = "0:i32 : 8:i32 : 1:i32", inner: str = "0:i32 : 9:i32 : 1:i32", more: str = "") -> str:
+    """out[n, i] = sum of m[i, k] * x[n, k]."""
+    return f"""
+program p(m: ref[f32,8x9], x: ref[f32,5x9], out: ref[f32,5x8])
+  range_for n in 0:i32 : 5:i32
+    for i in {outer}
+      s: f32 = for k in {inner} carry c = 0.0:f32
+        w: f32 = load m i k
+        v: f32 = load x n k
+        p: f32 = mul w v
+        t: f32 = add c p
+        yield t
+      store out s n i
+      {more}
+  return out
+"""
+
+
+def test_two_rows_of_a_product() -> None:
+    check(
+        BY_TWO,
+        product("7:i32 : 0:i32 : -1:i32"),
+        """
+program p(m: ref[f32,8x9], x: ref[f32,5x9], out: ref[f32,5x8])
+  range_for n in 0:i32 : 5:i32
+    for i in 7:i32 : 1:i32 : -2:i32
+      j: i32 = add i -1:i32
+      s: f32, s2: f32 = for k in 0:i32 : 9:i32 : 1:i32 carry c = 0.0:f32, c2 = 0.0:f32
+        w: f32 = load m i k
+        w2: f32 = load m j k
+        v: f32 = load x n k
+        v2: f32 = load x n k
+        p: f32 = mul w v
+        p2: f32 = mul w2 v2
+        t: f32 = add c p
+        t2: f32 = add c2 p2
+        yield t, t2
+      store out s n i
+      store out s2 n j
+    for i in 1:i32 : 0:i32 : -1:i32
+      s: f32 = for k in 0:i32 : 9:i32 : 1:i32 carry c = 0.0:f32
+        w: f32 = load m i k
+        v: f32 = load x n k
+        p: f32 = mul w v
+        t: f32 = add c p
+        yield t
+      store out s n i
+  return out
+""",
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(product(more="store out s n 0:i32"), id="a place that iterations share"),
+        pytest.param(product(more="accum[op=add] x s n i\n      store out s n i"), id="what other iterations read"),
+        pytest.param(product(inner="0:i32 : i : 1:i32"), id="a trip count of the iteration"),
+        pytest.param(product(inner="0:i32 : 7:i32 : 1:i32"), id="few products"),
+        pytest.param(product("0:i32 : 1:i32 : 1:i32"), id="one iteration"),
+        pytest.param(
+            product(more="b: i32 = bound[axis=1, buffer=out, shape=(5, 8), size=8] i\n      store out s n b"),
+            id="a check",
+        ),
+        pytest.param(product().replace("mul w v", "max w v"), id="no product"),
+    ],
+)
+def test_what_stays(text: str) -> None:
+    unchanged(BY_TWO, text)
+
+
+def test_a_gpu_keeps_one_by_one() -> None:
+    unchanged(Jam(GPU), product())
+
+
+def test_long_sums_stay_loops_that_are_joined() -> None:
+    """Their operands stay in memory: more than registers are there for."""
+    text = """
+program p(m: ref[f32,12x{n}], x: ref[f32,5x{n}], out: ref[f32,5x12])
+  range_for n in 0:i32 : 5:i32
+    private: cell[f32,{n}] = cell[dtype=f32, shape=({n})]
+    for k in 0:i32 : {n}:i32 : 1:i32
+      v: f32 = load x n k
+      store private v k
+    for i in 0:i32 : 12:i32 : 1:i32
+      s: f32 = for k in 0:i32 : {n}:i32 : 1:i32 carry c = 0.0:f32
+        w: f32 = load m i k
+        v: f32 = load private k
+        p: f32 = mul w v
+        t: f32 = add c p
+        yield t
+      store out s n i
+  return out
+"""
+    for n, is_joined in ((16, False), (17, True)):
+        program = parsed(text.replace("{n}", str(n)))
+        final = print_program(optimise(program, Options()))
+        assert ("0:i32 : 12:i32 : 4:i32" in final) == is_joined
+        assert final.count(" load private ") == is_joined  # simplify, which comes last, finds those of all four equal
+    assert_same_results(program, optimise(program, Options(fast_math=False)))
+
+
+def random_program(seed: int) -> str:
+    """Draws a nest whose iterations may meet in memory."""
+    rng = Random(seed)
+    start, count, step = rng.randrange(3), rng.randrange(2, 12), rng.choice((-2, -1, 1, 1, 2))
+    size = start + count * abs(step) + 1
+    first, last = (start, start + count * step) if step > 0 else (start - (count - 1) * step, start + step)
+    sums, trips = rng.randrange(1, 4), rng.randrange(5, 10)
+    carried = ", ".join(f"c{n} = {rng.choice(('0.0:f32', 'a'))}" for n in range(sums))
+    body = [f"w{n}: f32 = load m {rng.choice(('i k', 'i i', 'k i'))}" for n in range(sums)]
+    body += [
+        f"v{n}: f32 = load {rng.choice(('x k',) * 9 + ('x i', 'own i', 'out i', 'own k', 'out k'))}"
+        for n in range(sums)
+    ]
+    body += [f"p{n}: f32 = mul w{n} v{rng.randrange(sums)}" for n in range(sums)]
+    body += [f"t{n}: f32 = add {rng.choice((f'c{n} p{n}', f'p{n} c{n}'))}" for n in range(sums)]
+    after = [f"store {rng.choice(('own', 'out'))} s{n} {rng.choice(('i',) * 7 + ('1:i32',))}" for n in range(sums)]
+    after += [f"accum[op=add] {rng.choice(('own', 'out'))} s0 {rng.choice(('i',) * 5 + ('0:i32',))}"] * rng.randrange(2)
+    lines = "\n        ".join(body)
+    return f"""
+program p(m: ref[f32,{size + 9}x{size + 9}], x: ref[f32,{size + 9}], out: ref[f32,{size + 9}])
+  serial
+    own: cell[f32,{size + 9}] = cell[dtype=f32, shape=({size + 9})]
+    for k in 0:i32 : {size + 9}:i32 : 1:i32
+      v: f32 = load x k
+      store own v k
+    for i in {first}:i32 : {last}:i32 : {step}:i32
+      a: f32 = load {rng.choice(("own", "out", "x"))} {rng.choice(("i",) * 5 + ("2:i32",))}
+      {", ".join(f"s{n}: f32" for n in range(sums))} = for k in 0:i32 : {trips}:i32 : 1:i32 carry {carried}
+        {lines}
+        yield {", ".join(f"t{n}" for n in range(sums))}
+      {chr(10).join("      " + line for line in after).lstrip()}
+    for k in 0:i32 : {size + 9}:i32 : 1:i32
+      v: f32 = load own k
+      accum[op=add] out v k
+  return out
+"""
+
+
+@pytest.mark.parametrize("block", range(drawn(6)))
+def test_random_nests(block: int) -> None:
+    joined = 0
+    for seed in range(40 * block, 40 * block + 40):
+        program = parsed(random_program(seed))
+        for times in (2, 3, 4):
+            jam = Jam(replace(CPU, jammed=times))
+            made = jam(program)
+            verify_program(made)
+            assert jam(made) is made
+            assert_same_results(program, made)
+            joined += made is not program
+    assert 10 < joined < 110
