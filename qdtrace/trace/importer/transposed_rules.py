@@ -3,7 +3,8 @@
 These are equations of JAX and of libraries with a transpose (solvers that iterate are not linear step by step), and
 tangents of `jax.custom_vjp` functions. JAX writes `custom_lin(residuals, tangents)` for the latter, with the backward
 function of the rule. Nothing but its transpose is known: its value is taken as zero, as that of tangents is in a
-transpose, and forward mode is refused.
+transpose, and forward mode is refused. Where arrays are too large for registers, the function is the transpose of the
+backward function that JAX makes, if that is linear, and goes on step by step.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from qdtrace.trace.importer.registry import DERIVATIVES, rule
 from qdtrace.trace.importer.values import array_from, atoms_of
 from qdtrace.trace.physical import is_pair
 from qdtrace.trace.rules_along import RuleAlong
+from qdtrace.trace.zero_at_zero import zero_results
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -183,11 +185,7 @@ def _imported(
         with mode_for(a.dtype for a in avals):
             closed = jax.make_jaxpr(rule)(*[jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals])
     except jax.errors.UnexpectedTracerError:
-        raise GradientError(
-            f"the derivative rule of `{name}` uses a traced value of the function around it",
-            loc=loc,
-            help="pass it to the function as an argument",
-        ) from None
+        raise _uses_a_traced_value(name, loc) from None
     if any(e.primitive is compat.custom_lin_p for e in compat.all_eqns(compat.open_jaxpr(closed).eqns)):
         raise GradientError(
             f"the backward function of `{name}` calls a function with a rule for reverse mode alone "
@@ -203,6 +201,14 @@ def _imported(
     with builder.block(params) as block:
         outs = importer.jaxpr(closed, values)
         return block.close([a for out in outs for a in atoms_of(importer.scalars(out, name))])
+
+
+def _uses_a_traced_value(name: str, loc: Loc | None) -> GradientError:
+    return GradientError(
+        f"the derivative rule of `{name}` uses a traced value of the function around it",
+        loc=loc,
+        help="pass it to the function as an argument",
+    )
 
 
 def _atoms(imp: Importer, operands: Sequence[Value], name: str, most: int | None = None) -> list[Atom]:
@@ -274,18 +280,54 @@ def custom_lin(imp: Importer, eqn: Any, *operands: Value, **params: Any) -> list
     name, outs = compat.name_of_rule(params), params["out_avals"]
     avals = [v.aval for v in eqn.invars]
     taken, given = ([_width(a) for a in some] for some in (avals, outs))
-    if max((*taken, *given)) > MOST or sum(taken) * sum(given) > MOST_TIES:
-        raise GradientError(
-            f"`{name}` has a derivative rule for arrays that are too large for registers",
-            loc=imp.here(),
-            help="call it on arrays of at most 256 elements, or element by element",
-        )
-    atoms = _atoms(imp, operands, name, MOST)
     # a backward function may ask which value a constant has
     known = {k: _constant(v) for k, v in enumerate(eqn.invars) if isinstance(v, compat.Literal)}
+    if max((*taken, *given)) > MOST or sum(taken) * sum(given) > MOST_TIES:
+        return _step_by_step(imp, params, avals, operands, known)
+    atoms = _atoms(imp, operands, name, MOST)
     dtypes = [imp.dtype_of(a) if _is_inexact(a) else imp.index_dtype for a in outs]
     values = [array_from(itertools.repeat(literal(0, d)), a) for d, a in zip(dtypes, outs, strict=True)]
     return _tied(imp, values, outs, atoms, _backward_rule(imp, params, avals, known))
+
+
+def _step_by_step(
+    imp: Importer, params: dict[str, Any], avals: Sequence[Any], operands: Sequence[Value], known: dict[int, Any]
+) -> list[Value]:
+    """Returns the linear function whose transpose is the backward function: it is transposed again step by step.
+
+    Raises GradientError if that is not linear in the cotangents.
+    """
+    outs, count = params["out_avals"], params["num_res"]
+    real = [k for k, a in enumerate(outs) if _is_inexact(a)]
+    likes = [jax.ShapeDtypeStruct(outs[k].shape, outs[k].dtype) for k in real]
+
+    def backward(residuals: Sequence[Any], asked: Sequence[Any]) -> list[Any]:
+        given = dict(zip(real, asked, strict=True))
+        dense = [given.get(k, np.zeros(a.shape, jax.dtypes.float0)) for k, a in enumerate(outs)]
+        return compat.transposed(params, [known.get(k, x) for k, x in enumerate(residuals)], dense)
+
+    def forward(*given: Any) -> list[Any]:
+        transposed = jax.linear_transpose(lambda *asked: backward(given[:count], asked), *likes)
+        found = dict(zip(real, transposed(list(given[count:])), strict=True))
+        return [found.get(k, np.zeros(a.shape, imp.index_dtype.numpy)) for k, a in enumerate(outs)]
+
+    name = compat.name_of_rule(params)
+    try:
+        with mode_for(a.dtype for a in avals):
+            closed = jax.make_jaxpr(backward)(avals[:count], likes)
+            if not all(zero_results(closed, [k >= count for k in range(count + len(likes))])):
+                raise TypeError("it may add a number, or rounds to integers")
+            found = jax.make_jaxpr(forward)(*[jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals])
+    except jax.errors.UnexpectedTracerError:
+        raise _uses_a_traced_value(name, imp.here()) from None
+    except (AssertionError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
+        raise GradientError(
+            f"`{name}` has a jax.custom_vjp rule for arrays that are too large for registers: "
+            "its backward function needs to be linear in the cotangents there, got one that JAX does not transpose",
+            loc=imp.here(),
+            help="take jax.grad inside of the lane or loop, or call it on arrays of at most 256 elements",
+        ) from error
+    return imp.call(found, operands)
 
 
 def _backward_rule(
