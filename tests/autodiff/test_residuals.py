@@ -73,8 +73,9 @@ def ran(function, *args) -> list[list[str]]:
     """Names of the tasks of each program that the compiled function runs, without copies of memory."""
     params = [eqn.params for eqn in run_by(function, *args)]
     programs = [(p["staged"] if "staged" in p else p["spec"].derived_for(CPU)).optimised_for(CPU) for p in params]
-    names = [[n for t in p.tasks for n in t.name.split("+")] for p in programs]
-    return [[n for n in program if not n.startswith("copy")] for program in names]
+    names = [[n.removesuffix("_gather") for t in p.tasks for n in t.name.split("+")] for p in programs]
+    # a reverse that is gathered may be two tasks, of its own elements and of those of its neighbours
+    return [[n for n in dict.fromkeys(program) if not n.startswith("copy")] for program in names]
 
 
 @qd.jit
