@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import jax
@@ -11,14 +12,17 @@ import numpy as np
 from qdtrace.errors import TraceTypeError, TraceValueError
 from qdtrace.trace import markers
 from qdtrace.trace.context import current, emit
+from qdtrace.trace.diagnosis.advice import printed_before
+from qdtrace.trace.diagnosis.statement import running_in
 from qdtrace.trace.indexing import as_value, shown
-from qdtrace.trace.source import user_loc
+from qdtrace.trace.source import user_frame, user_loc
 
 if TYPE_CHECKING:
     from jax.typing import ArrayLike
 
 MOST_CHARACTERS = 10_000
 """Most characters of a message: compiled code writes it to a stack."""
+_OF_TRACED = re.compile(r"\w*Tracer[(<]|\bTraced<|<qdtrace\.\S+ object at|\b(?:Buffer|Cell)\(")
 
 
 def check(condition: ArrayLike, message: str) -> None:
@@ -47,7 +51,8 @@ def check(condition: ArrayLike, message: str) -> None:
     Raises:
         CheckError: when the function runs, from the call, or where XLA reports errors (`jax.block_until_ready`) when a
             `jax.jit` is around it.
-        TraceTypeError: for a condition that is no bool or a message that is no string.
+        TraceTypeError: for a condition that is no bool, or a message that is no string or has the text of a traced
+            value.
         TraceValueError: for a message that compiled code cannot tell: of more than 10000 characters, or with a NUL or
             half of a surrogate pair.
     """
@@ -60,6 +65,13 @@ def check(condition: ArrayLike, message: str) -> None:
             f"the message of qd.check needs to be a text of {most}, got {wrong}",
             loc=user_loc(),
             help="shorten it, or tell what is odd in it by `repr`",
+        )
+    if _OF_TRACED.search(message):
+        frame = user_frame()
+        raise TraceTypeError(
+            "the message of qd.check needs to be a constant, got one with the text of a traced value",
+            loc=user_loc(),
+            help=printed_before(frame and running_in(frame, frame.f_lasti)),
         )
     value = as_value(condition)
     is_array = isinstance(value, (bool, np.bool_, np.ndarray, jax.Array))

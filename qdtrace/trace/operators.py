@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import operator
-import sys
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import TraceTypeError
 from qdtrace.trace.diagnosis.attributes import StrictAttributes
-from qdtrace.trace.diagnosis.results import result_of
 from qdtrace.trace.indexing import as_value
 from qdtrace.trace.source import user_loc
 
@@ -46,21 +44,7 @@ class ArrayOperators(StrictAttributes, Array):
         raise AssertionError(type(self))
 
     def _delegated(self, name: str) -> Any:
-        method = getattr(self.__jax_array__(), name)
-        return self._sorted_copy(method) if name == "sort" else method
-
-    def _sorted_copy(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns JAX's `sort`, which gives a new array; as a statement, as in NumPy, it would do nothing."""
-
-        def sort(*args: Any, **kwargs: Any) -> Any:
-            if result_of(sys._getframe(1)).is_dropped:  # pyright: ignore[reportPrivateUsage]
-                raise self._refused(
-                    "is not changed by `b.sort()`, which returns a sorted array that nobody uses",
-                    "store it: `b[...] = b.sort()`",
-                )
-            return method(*args, **kwargs)
-
-        return sort
+        return getattr(self.__jax_array__(), name)
 
     def _more_attributes(self) -> frozenset[str]:
         return _METHODS

@@ -203,7 +203,8 @@ def _call(statement: Statement, call: ast.Call) -> tuple[str, str] | None:
         for part in tail.split("."):
             spot = getattr(spot, part, None)
         if spot is not None:
-            return f"`{name}`", f"`jnp.{tail}({_arguments(call)})`"
+            kept = next((f"{ast.unparse(k.value)}[...] = " for k in call.keywords if k.arg == "out"), "")
+            return f"`{name}`", f"`{kept}jnp.{tail}({_arguments(call)})`"
     return None
 
 
@@ -250,7 +251,8 @@ def _method(call: ast.Call, name: str, operands: list[str]) -> tuple[str, str] |
 
 
 def _arguments(call: ast.Call) -> str:
-    keywords = [f"{k.arg}={ast.unparse(k.value)}" if k.arg else f"**{ast.unparse(k.value)}" for k in call.keywords]
+    given = [k for k in call.keywords if k.arg != "out"]
+    keywords = [f"{k.arg}={ast.unparse(k.value)}" if k.arg else f"**{ast.unparse(k.value)}" for k in given]
     return ", ".join([*map(ast.unparse, call.args), *keywords])
 
 
@@ -260,6 +262,17 @@ def _text(node: ast.JoinedStr) -> tuple[str, str]:
     for operand in operands:
         text = text.replace("{" + operand, "{", 1)
     return "text", _print(text, ", ".join(operands))
+
+
+def printed_before(statement: Statement | None) -> str:
+    """Returns advice for a statement with a `qd.check` whose message has the text of a traced value."""
+    nodes = [node.value if isinstance(node, ast.Expr) else node for node in (statement.path if statement else ())]
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    given = [*calls[-1].args, *(k.value for k in calls[-1].keywords)] if calls else []
+    message = next((part for part in given if isinstance(part, ast.JoinedStr)), None)
+    shown = _text(message)[1].partition(": ")[2] if message is not None else '`jax.debug.print("{}", value)`'
+    held = ast.unparse(given[0]) if given else "condition"
+    return f"leave it out; to see it, write in front `with qd.when(~({held})):` and, indented, {shown}"
 
 
 def _print(text: str, operands: str) -> str:

@@ -48,6 +48,12 @@ def check_dropped(root: Region) -> None:
                 help="make y a buffer in front of the loops, `y = qd.copy(y)`, which the statement changes; or keep "
                 "the new array: `y = y.at[k].set(v)`",
             )
+        if place and (fix := _sorted(place, eqn, makers)):
+            raise TraceValueError(
+                "`.sort()` gives a sorted array and changes none, and this statement drops it",
+                loc=eqn_loc(eqn),
+                help=f"keep it: `{fix}`",
+            )
         if text:
             lost.setdefault(place, (text, eqn))
     for text, eqn in lost.values():
@@ -78,6 +84,22 @@ def _place(eqn: JaxprEqn) -> _Place | None:
         if is_user_file(code.co_filename):
             return _Place(code, at) if is_own_file(code.co_filename) else None
     return None
+
+
+def _sorted(place: _Place, eqn: JaxprEqn, makers: Mapping[Any, JaxprEqn]) -> str:
+    """Returns how to keep the result of a statement `a.sort()`; empty for any other."""
+    if "sort" not in (eqn.primitive.name, eqn.params.get("name")) or place.operations() != ["CALL", "POP_TOP"]:
+        return ""
+    call = expression_at(*place)
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr != "sort":
+        return ""
+    if not all(isinstance(argument, ast.Constant) for argument in call.args):
+        return ""  # `jnp.sort(x)`, which nobody takes for a change
+    operand = eqn.invars[0]
+    maker = makers.get(operand) if isinstance(operand, Var) else None
+    source = _place(maker) if maker is not None and maker.primitive in markers.READS else None
+    is_memory = source is not None and isinstance(expression_at(*source), ast.Attribute)  # the content of `x.sort`
+    return f"{ast.unparse(call.func.value)}{'[...]' * is_memory} = {ast.unparse(call)}"
 
 
 def _lost(place: _Place, eqn: JaxprEqn, makers: Mapping[Any, JaxprEqn]) -> str:

@@ -176,6 +176,11 @@ _OF_TEXT: dict[str, _Words] = {
         "a shape needs static integers, got a value that is being traced",
         "take it from `x.shape` or an argument of static_argnames; walk a length that is traced by qd.range",
     ),
+    r"must be (?:a )?numpy\.ndarray, not|first argument must be an array\Z": (
+        TraceTypeError,
+        "a function of NumPy that changes its argument needs an array of NumPy, got a buffer or a traced value",
+        "store into the buffer: `b[...] = v`, or `b[...] = jnp.where(mask, v, b[...])`",
+    ),
     r"iteration over a 0-d array|len\(\) of unsized object": (
         TraceTypeError,
         "a number has no length and no items, got one that is being traced",
