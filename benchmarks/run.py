@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks import compile_time, dense, large_functions, new_process
+from benchmarks import compile_time, dense, large_functions, new_process, stencils
 from benchmarks.gradients import compile_time as gradient_compile
 from benchmarks.gradients import memory as gradient_memory
 from benchmarks.gradients.programs import GRADIENTS
@@ -253,6 +253,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "large": large_functions.measure,
         "process": new_process.measure,
         "dense": dense.measure,
+        "stencils": stencils.measure,
         "gradient_memory": gradient_memory.measure,
         "gradient_compile": gradient_compile.measure,
     }
