@@ -85,12 +85,12 @@ def minimum(o: Ops, d: DType, a: str, b: str, *, largest: bool, number: Literal 
             return o.select(o.compare("fcmp ole" if largest else "fcmp oge", t, a, b), t, b, a)
         # one minps: it returns its second operand if one is NaN
         return o.select(o.compare(better, t, b, a), t, b, a)
-    first = o.select(o.compare(better, t, a, b), t, a, b)
-    if largest:
-        equal = o.select(o.compare("fcmp oeq", t, a, b), t, _bitwise(o, "and", d, a, b), first)
-        return o.select(o.compare("fcmp uno", t, a, a), t, a, equal)
-    # the two orders of operands differ only for zeros and NaN, for which `or` yields -0.0 and NaN
-    return _bitwise(o, "or", d, first, o.select(o.compare(better, t, b, a), t, b, a))
+    # the two orders of operands differ only for zeros and NaN: `or` keeps what makes NaN, and chooses -0.0
+    one, other = (o.select(o.compare(better, t, x, y), t, x, y) for x, y in ((a, b), (b, a)))
+    either = _bitwise(o, "or", d, one, other)
+    if not largest:
+        return either
+    return _bitwise(o, "or", d, _bitwise(o, "and", d, one, other), o.intrinsic("fabs", REGISTER[d], either))
 
 
 def _bitwise(o: Ops, opcode: str, d: DType, a: str, b: str) -> str:

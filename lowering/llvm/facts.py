@@ -14,7 +14,16 @@ from qdtrace.ir.faults import checks_of
 from qdtrace.ir.memory import indices_of, reference
 from qdtrace.ir.primitives import ACCUM, ATOMIC, LOAD, QUOTIENT
 from qdtrace.ir.program import Block, Eqn, Literal, Task, Var, is_global, ref_type
-from qdtrace.ir.walk import is_innermost, private_bytes, task_refs, used_in_block, walk_eqns, walk_often, walk_task
+from qdtrace.ir.walk import (
+    definitions,
+    is_innermost,
+    private_bytes,
+    task_refs,
+    used_in_block,
+    walk_eqns,
+    walk_often,
+    walk_task,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,6 +34,11 @@ class TaskFacts:
     """Facts about one task, computed when they are first asked for."""
 
     task: Task
+
+    @cached_property
+    def definitions(self) -> dict[Var, Eqn]:
+        """The equation that binds each variable."""
+        return definitions(self.task)
 
     @cached_property
     def forms(self) -> AffineForms:

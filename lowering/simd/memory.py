@@ -8,6 +8,7 @@ from lowering.llvm.memory import from_memory, load_scalar, store_scalar, to_memo
 from lowering.llvm.types import MEMORY
 from lowering.llvm.vectors import Value
 from lowering.simd.addresses import lane_pointers, locate
+from lowering.simd.consecutive import load_or_gather, mostly_consecutive
 from lowering.simd.interleave import add_store, load_component, settle_stores
 from lowering.simd.private import load_private, store_private
 from lowering.simd.transfers import gather, load_vector, scatter_lanes, store_vector
@@ -32,12 +33,15 @@ def load(f: LaneFrame, eqn: Eqn) -> None:
     if address.stride == 0:
         f.env[out] = Value(out.dtype, scalar=load_scalar(f, memory, address.pointer))
     else:
-        f.env[out] = load_lanes(f, memory, address, f.mask)
+        f.env[out] = load_lanes(f, memory, address, f.mask, mostly_consecutive(f, eqn.invars[1:]))
 
 
-def load_lanes(f: LaneFrame, ref: GlobalMemory, address: Address, mask: Mask) -> Value:
-    """Loads one element per lane; inactive lanes get 0."""
+def load_lanes(f: LaneFrame, ref: GlobalMemory, address: Address, mask: Mask, consecutive: bool = False) -> Value:
+    """Loads one element per lane; inactive lanes get 0. `consecutive`: offsets are so, except perhaps at borders."""
     d, kind = ref.type.dtype, MEMORY[ref.type.dtype]
+
+    def gathered(v: int) -> str:
+        return gather(f, kind, lane_pointers(f, address, kind, v), f.mask_of(mask, v), ref.alias)
 
     def one(v: int) -> str:
         lanes = None if mask.vectors is None else mask.vectors[v]
@@ -45,8 +49,12 @@ def load_lanes(f: LaneFrame, ref: GlobalMemory, address: Address, mask: Mask) ->
             raw = load_component(f, ref, address, mask, v)
         elif address.stride == 1:
             raw = load_vector(f, ref, address.pointer, v * f.width, lanes)
+        elif consecutive and address.offsets is not None:
+            raw = load_or_gather(
+                f, kind, address, v, lambda pointer: load_vector(f, ref, pointer, 0, lanes), lambda: gathered(v)
+            )
         else:
-            raw = gather(f, kind, lane_pointers(f, address, kind, v), f.mask_of(mask, v), ref.alias)
+            raw = gathered(v)
         return from_memory(f.vector, d, raw)
 
     return f.each(d, one)

@@ -4,9 +4,19 @@ Before:  a: i32 = mul i k                After:  a: i32 = mul i k
          q: i32 = div a 8:i32                    q: i32 = shift_right_logical a 3:i32
          r: i32 = rem a 8:i32                    r: i32 = and a 7:i32
 
-Applies to values that are surely not negative (`analysis/index`), which LLVM does not know of indices: it emits four
-operations for each. Measured on the CPU with AVX-512, 256 of them a lane: remainders 0.189 to 0.089 ms, quotient
-and remainder together 0.251 to 0.158.
+A wrapped neighbour (`jnp`'s `%`) by a power of two is a mask, and a remainder of what is below its divisor nothing:
+
+Before:  a: i32 = add i -1:i32           After:  a: i32 = add i -1:i32
+         m: i32 = rem a 64:i32                   r: i32 = and a 63:i32
+         d: bool = ne m 0:i32
+         z: bool = lt m 0:i32
+         c: bool = and z d
+         s: i32 = add m 64:i32
+         r: i32 = select c s m
+
+Quotients and other remainders are of values that are surely not negative (`analysis/index`), which LLVM does not know
+of indices: it emits four operations for each. Measured on the CPU with AVX-512, 256 of them a lane: remainders 0.189 to
+0.089 ms, quotient and remainder together 0.251 to 0.158.
 
 Comes last: `div` and `rem` are what analyses of indices read best. Left alone: a division of the task's or a loop's
 own index (plus a constant), which is how a flat index is split into axes, as emitters keep their steps to one row
@@ -27,7 +37,7 @@ from qdtrace.ir.primitives import DIV, REM
 from qdtrace.ir.program import Literal
 from qdtrace.ir.walk import walk_task
 from qdtrace.passes.rewrite import RewriteOptions, RewritePass
-from qdtrace.rules.match import power_of_two, wrapped
+from qdtrace.rules.match import integer, power_of_two, same, wrapped
 from qdtrace.rules.table import RuleSet, RuleTable
 
 if TYPE_CHECKING:
@@ -48,12 +58,48 @@ def quotient_by_shift(w: Rewriter, op: str, ops: Operands, params: Params) -> At
 
 
 @TABLE.rule("rem", on="signed")
+def remainder_of_small(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+    """x rem n -> x, where |x| < n"""
+    return ops[0] if _is_below(w, ops[0], ops[1]) else None
+
+
+@TABLE.rule("select", on="signed")
+def wrapped_by_mask(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+    """select(r < 0, r + 2**k, r) -> r & (2**k - 1), where |r| < 2**k; of r = x rem 2**k the same bits of x"""
+    moved, sign = w.defined_by(ops[1], "add"), w.defined_by(ops[0], "lt")
+    if moved is None or sign is None or not same(moved[0], ops[2]) or not same(sign[0], ops[2]):
+        return None
+    if power_of_two(moved[1]) is None or integer(sign[1]) != 0 or not _is_below(w, ops[2], moved[1]):
+        return None
+    divided = w.defined_by(ops[2], "rem")
+    source = divided[0] if divided is not None and same(divided[1], moved[1]) else ops[2]
+    return w.op("and", source, wrapped(int(moved[1].value) - 1, source.dtype))  # type: ignore[union-attr]
+
+
+@TABLE.rule("and", on="bool")
+def negative_and_not_zero(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+    """(x < 0) & (x != 0) -> x < 0"""
+    sign, other = w.defined_by(ops[0], "lt"), w.defined_by(ops[1], "ne")
+    if sign is None or other is None or not same(sign[0], other[0]) or not same(sign[1], other[1]):
+        return None
+    return ops[0]
+
+
+@TABLE.rule("rem", on="signed")
 def remainder_by_mask(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x rem 2**k -> x & (2**k - 1), where x is not negative"""
     k = power_of_two(ops[1])
     if k is None or not _is_reducible(w, ops[0]):
         return None
     return w.op("and", ops[0], wrapped((1 << k) - 1, ops[0].dtype))
+
+
+def _is_below(w: Rewriter, atom: Atom, limit: Atom) -> bool:
+    """Returns whether the magnitude of a value is always below a constant."""
+    if atom.dtype.bits > 32 or not isinstance(limit, Literal):
+        return False
+    low, high = w.ranges.of(atom)
+    return -int(limit.value) < low and high < int(limit.value)
 
 
 def _is_reducible(w: Rewriter, atom: Atom) -> bool:

@@ -30,9 +30,7 @@ def test_quotient_and_remainder() -> None:
     check(
         reduce,
         text("a: i32 = mul i i", "q: i32 = div a 8:i32", "m: i32 = rem a 8:i32", "r: i32 = add q m"),
-        text(
-            "a: i32 = mul i i", "q: i32 = shift_right_logical a 3:i32", "m: i32 = and a 7:i32", "r: i32 = add q m"
-        ),
+        text("a: i32 = mul i i", "q: i32 = shift_right_logical a 3:i32", "m: i32 = and a 7:i32", "r: i32 = add q m"),
     )
 
 
@@ -43,6 +41,45 @@ def test_in_loops_by_the_range_of_their_indices() -> None:
         reduce,
         text(*lines).format("b: i32 = rem a 16:i32"),
         text(*lines).format("b: i32 = and a 15:i32"),
+    )
+
+
+WRAPPED = [
+    "m: i32 = rem {a} {n}:i32",
+    "d: bool = ne m 0:i32",
+    "z: bool = lt m 0:i32",
+    "c: bool = and z d",
+    "s: i32 = add m {n}:i32",
+    "r: i32 = select c s m",
+]
+
+
+def test_wrapped_neighbours() -> None:
+    lines = ["a: i32 = add i -1:i32", *WRAPPED]
+    dead = ["d: bool = ne a 0:i32", "z: bool = lt a 0:i32", "s: i32 = add a {n}:i32"]
+    check(
+        reduce,
+        text(*lines).format(a="a", n=64),
+        text("a: i32 = add i -1:i32", *dead, "r: i32 = and a 63:i32").format(n=64),
+    )
+    check(
+        reduce,
+        text(*lines).format(a="a", n=70),
+        text("a: i32 = add i -1:i32", *dead, "r: i32 = select z s a").format(n=70),
+    )
+
+
+def test_wrapped_values_of_any_size() -> None:
+    check(
+        reduce,
+        text(*WRAPPED).format(a="l", n=8),
+        text(
+            "m: i32 = rem l 8:i32",
+            "d: bool = ne m 0:i32",
+            "z: bool = lt m 0:i32",
+            "s: i32 = add m 8:i32",
+            "r: i32 = and l 7:i32",
+        ),
     )
 
 
@@ -72,7 +109,16 @@ def test_what_stays(lines: list[str]) -> None:
     unchanged(reduce, text(*lines))
 
 
-TEMPLATES = ["(div (and x 127:i8) C)", "(rem (and x 127:i8) C)", "(rem (max x y) C)", "(div (max (and y 3:i8) x) C)"]
+CORRECTED = "(select (and (lt m 0:i8) (ne m 0:i8)) (add m C) m)"
+TEMPLATES = [
+    "(div (and x 127:i8) C)",
+    "(rem (and x 127:i8) C)",
+    "(rem (max x y) C)",
+    "(div (max (and y 3:i8) x) C)",
+    "(rem (sub (and x 3:i8) (and y 3:i8)) C)",
+    f"m=(rem x C); {CORRECTED}",
+    f"m=(sub (and x 7:i8) 5:i8); {CORRECTED}",
+]
 
 
 def test_each_rule_is_proved() -> None:
@@ -80,7 +126,7 @@ def test_each_rule_is_proved() -> None:
     symbols = [z3.BitVec("x", 8), z3.BitVec("y", 8)]
     for template in TEMPLATES:
         for c in (0, 1, 2, 3, 8, 64, 127, -1, -8, -128):
-            program = expression_program({"x": "i8", "y": "i8"}, template.replace("C", f"{c}:i8"), 4)
+            program = expression_program({"x": "i8", "y": "i8"}, template.replace("C)", f"{c}:i8)"), 4)
             walk = Rewriter(RewriteOptions(RuleSet.of(TABLE.rules, fast_math=False)))
             (task,) = program.tasks
             got = walk.rebuild_task(task)
