@@ -20,7 +20,7 @@ from qdtrace.errors import TraceValueError
 from qdtrace.trace.allocation import empty
 from qdtrace.trace.arguments import as_values
 from qdtrace.trace.context import get_current
-from qdtrace.trace.dtypes import is_key, mode_for
+from qdtrace.trace.dtypes import mode_for
 from qdtrace.trace.loops import ndrange
 from qdtrace.trace.loops import range as qd_range
 from qdtrace.trace.source import user_loc
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from qdtrace.api import Jitted
-    from qdtrace.vmap_stages import Stage
     from qdtrace.wrapped import Numbers
 
 P = ParamSpec("P")
@@ -184,9 +183,16 @@ def _map(mapping: Mapping, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     context = get_current()
     assert context is not None
     plan = plan_of(mapping, args, kwargs, context)
-    stages, varies = chosen_stages(plan, mapping.leaf_axes(args, kwargs))
+    axes = mapping.leaf_axes(args, kwargs)
+    stages, varies = chosen_stages(plan, axes)
     if stages:
-        return _in_stages(mapping, plan, stages, varies, args, kwargs)
+        args, kwargs = as_values((args, kwargs))
+        values = _unmapped(mapping, plan, args, kwargs)
+        given = list(zip(jax.tree.leaves((args, kwargs)), axes, strict=True))
+        found = run_stages(plan, stages, varies, given, mapping.f)
+        mapped = ((k, slot) for k, slot in enumerate(plan.slots) if slot is not None)
+        values.update((k, placed(found[k], slot.order.index(0), plan.sizes[0])) for k, slot in mapped)
+        return jax.tree.unflatten(plan.tree, [values[k] for k in range(len(found))])
     with mode_for(slot.dtype for slot in plan.slots if slot is not None):
         outs = [None if slot is None else empty(slot.shape, slot.dtype) for slot in plan.slots]
     values = _unmapped(mapping, plan, args, kwargs)
@@ -201,24 +207,11 @@ def _map(mapping: Mapping, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
                 context.lanes = None
             for out, slot, y in zip(outs, plan.slots, ys, strict=True):
                 if out is not None and slot is not None:
-                    out[slot.index(indices)] = jax.random.key_data(y) if is_key(y) else y
+                    slot.store(out, indices, y)
     for k, (out, slot) in enumerate(zip(outs, plan.slots, strict=True)):
         if out is not None and slot is not None:
-            values[k] = out if slot.impl is None else jax.random.wrap_key_data(out[...], impl=slot.impl)
+            values[k] = slot.content(out)
     return jax.tree.unflatten(plan.tree, [values[k] for k in range(len(outs))])
-
-
-def _in_stages(mapping: Mapping, plan: Plan, stages: list[Stage], varies: set[Any], args: Any, kwargs: Any) -> Any:
-    """Maps a function whose array work is for the whole batch."""
-    args, kwargs = as_values((args, kwargs))
-    values = _unmapped(mapping, plan, args, kwargs)
-    leaves = jax.tree.leaves((args, kwargs))
-    given = list(zip(leaves, mapping.leaf_axes(args, kwargs), strict=True))
-    found = run_stages(plan, stages, varies, given, mapping.f)
-    for k, (slot, value) in enumerate(zip(plan.slots, found, strict=True)):
-        if slot is not None:
-            values[k] = placed(value, slot.order.index(0), plan.sizes[0])
-    return jax.tree.unflatten(plan.tree, [values[k] for k in range(len(found))])
 
 
 def _unmapped(mapping: Mapping, plan: Plan, args: Any, kwargs: Any) -> dict[int, Any]:

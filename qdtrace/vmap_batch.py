@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from qdtrace.config import current
 from qdtrace.trace import compat
 from qdtrace.trace.allocation import empty
-from qdtrace.trace.dtypes import is_key, mode_for
+from qdtrace.trace.dtypes import mode_for
 from qdtrace.trace.loops import range as qd_range
 from qdtrace.vmap_plan import Part, slot_of
 from qdtrace.vmap_products import with_products
@@ -84,11 +84,8 @@ def _looped(part: Any, operands: Sequence[Value], size: int, f: Callable[..., An
     for index in qd_range(size).over(f):
         xs = [(x if axis is None else x.select(axis, index)).value(lazy=False) for x, axis in parts]
         for out, slot, y in zip(outs, slots, run(*xs), strict=True):
-            out[slot.index((index,))] = jax.random.key_data(y) if is_key(y) else y
-    return [
-        (out[...] if slot.impl is None else jax.random.wrap_key_data(out[...], impl=slot.impl), 0)
-        for out, slot in zip(outs, slots, strict=True)
-    ]
+            slot.store(out, (index,), y)
+    return [(slot.content(out)[...], 0) for out, slot in zip(outs, slots, strict=True)]
 
 
 def placed(value: Value, axis: int, size: int) -> Any:

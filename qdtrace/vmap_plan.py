@@ -235,6 +235,14 @@ class Slot:
         """Returns the index of an element in the whole."""
         return tuple(slice(None) if k is None else indices[k] for k in self.order)
 
+    def store(self, whole: Any, indices: tuple[Any, ...], element: Any) -> None:
+        """Stores an element in the buffer of the whole."""
+        whole[self.index(indices)] = jax.random.key_data(element) if is_key(element) else element
+
+    def content(self, whole: Any) -> Any:
+        """Returns the buffer of the whole, or the random keys in it."""
+        return whole if self.impl is None else jax.random.wrap_key_data(whole[...], impl=self.impl)
+
 
 @dataclass(frozen=True)
 class Plan:

@@ -141,6 +141,7 @@ def test_strict_modes_of_jax(context: Any) -> None:
     assert float(total) == 30
 
 
+@pytest.mark.cpu
 def test_export() -> None:
     from jax import export
 
