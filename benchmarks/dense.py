@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -16,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import qdtrace as qd
-from benchmarks.array_lanes import kalman, product
+from benchmarks.array_lanes import kalman, network_in_loop, neural_ode, product
 from benchmarks.programs import close
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 ELEMENTS = 1 << 20
 """Elements of one argument of all lanes."""
+MOST_STEPS = 30
+"""The most steps that a lane of the neural ordinary differential equation takes."""
 SECONDS = 1.5
 """Ours and JAX's take turns at least so long."""
 
@@ -47,6 +50,8 @@ class Work:
     most: float
     most_gradient: float
     axes: Any = 0
+    masked: Callable[..., Any] | None = None
+    """What JAX differentiates in place of `f`, whose `while` it has no reverse mode of."""
 
 
 def network(*args: Any) -> Any:
@@ -84,6 +89,26 @@ def works() -> Iterator[Work]:
     ]
     inputs = jnp.asarray(rng.normal(size=(4096, 4)).astype(np.float32))
     yield Work("network 4-64-64-4", network, [*layers, inputs], 1.0, 1.0, (*[None] * len(layers), 0))
+    yield from loops(rng)
+
+
+def loops(rng: np.random.Generator) -> Iterator[Work]:
+    """Yields lanes that leave a loop at different times."""
+
+    def array(*shape: int) -> Any:
+        return jnp.asarray((rng.normal(size=shape) / np.sqrt(shape[-1])).astype(np.float32))
+
+    lanes, width = 4096, 32
+    weights = [a for m, n in ((width, 4), (width, width), (4, width)) for a in (array(m, n), 0.1 * array(m))]
+    starts, shared = 4 * array(lanes, 4), (*[None] * 6, 0, 0)
+    masked = partial(neural_ode, most=MOST_STEPS)
+    for name, low, high in (("", -5.0, -2.0), (", alike", -4.0, -4.0)):
+        tolerances = jnp.asarray(10 ** rng.uniform(low, high, lanes), jnp.float32)
+        args = [*weights, starts, tolerances]
+        yield Work(f"neural ODE {width}{name}", neural_ode, args, 0.5, 0.5, shared, masked)
+    limits = jnp.asarray(rng.integers(5, 50, lanes).astype(np.int32))
+    args, masked = [1.2 * array(width, width), array(lanes, width), limits], partial(network_in_loop, most=50)
+    yield Work(f"network in a loop {width}", network_in_loop, args, 0.5, 0.5, (None, 0, 0), masked)
 
 
 def row(work: Work, *, gradient: bool) -> tuple[str, bool]:
@@ -92,7 +117,8 @@ def row(work: Work, *, gradient: bool) -> tuple[str, bool]:
     numbers = tuple(range(len(args))) if axes == 0 else tuple(k for k, axis in enumerate(axes) if axis is None)
 
     def made(vmap: Any) -> Any:
-        mapped = vmap(work.f, axes)
+        lane = work.masked if gradient and vmap is jax.vmap and work.masked is not None else work.f
+        mapped = vmap(lane, axes)
         if not gradient:
             return jax.jit(mapped)
         return jax.jit(jax.grad(lambda *a: jnp.sum(jnp.square(mapped(*a))), argnums=numbers))
@@ -122,7 +148,7 @@ def row(work: Work, *, gradient: bool) -> tuple[str, bool]:
     words = note or ("reached" if ours <= most * theirs else "NOT reached")
     name = f"{work.name}{': gradient' if gradient else ''}"
     return (
-        f"{name:28}jax.vmap {theirs:9.3f} ms   qdtrace {ours:9.3f} ms   ratio {ours / theirs:5.2f}, at most {most}: "
+        f"{name:32}jax.vmap {theirs:9.3f} ms   qdtrace {ours:9.3f} ms   ratio {ours / theirs:5.2f}, at most {most}: "
         f"{words}   first {first[0]:.1f}, {first[1]:.1f} s"
     ), right
 
