@@ -119,7 +119,7 @@ def check_frames(name: str, call: str, printing: bool) -> None:
     needs_derivative = "grad" in call or call == "jvp"
     kind = name.partition(" ")[0]
     if kind in ("GradientError", "LookupError") and not needs_derivative:
-        assert error is None
+        assert error is None or call == "profile", error  # of what copies nothing no task runs
         return
     if kind in ("CheckError", "BoundsError") and call == "lower":
         return

@@ -50,9 +50,9 @@ def _found(statement: Statement, truth: bool) -> tuple[str, str] | None:
     if isinstance(node, ast.Call):
         return _call(statement, node)
     if isinstance(node, ast.JoinedStr):
-        return _text(node)
+        return _text(statement, node)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and isinstance(statement.value(node.left), str):
-        return "text", _print("{}", ast.unparse(node.right))
+        return "text", _print("{}", _content(statement, node.right))
     if isinstance(node, ast.Subscript) and not truth:
         return _item(statement, node)
     return _condition(statement, node) if truth else None
@@ -178,7 +178,7 @@ def _call(statement: Statement, call: ast.Call) -> tuple[str, str] | None:
     name, operands = ast.unparse(call.func), [ast.unparse(a) for a in call.args]
     function = statement.value(call.func)
     if function is UNKNOWN:
-        return _method(call, name, operands)
+        return _method(call, name, [_content(statement, operand) for operand in call.args])
     own = str(getattr(function, "__name__", ""))
     first, given = operands[0] if operands else "x", ", ".join(operands)
     if getattr(builtins, own, None) is function:
@@ -256,12 +256,18 @@ def _arguments(call: ast.Call) -> str:
     return ", ".join([*map(ast.unparse, call.args), *keywords])
 
 
-def _text(node: ast.JoinedStr) -> tuple[str, str]:
-    operands = [ast.unparse(part.value) for part in node.values if isinstance(part, ast.FormattedValue)]
+def _text(statement: Statement | None, node: ast.JoinedStr) -> tuple[str, str]:
+    operands = [part.value for part in node.values if isinstance(part, ast.FormattedValue)]
     text = ast.unparse(node)[2:-1]
-    for operand in operands:
+    for operand in map(ast.unparse, operands):
         text = text.replace("{" + operand, "{", 1)
-    return "text", _print(text, ", ".join(operands))
+    return "text", _print(text, ", ".join(_content(statement, operand) for operand in operands))
+
+
+def _content(statement: Statement | None, node: ast.expr) -> str:
+    """Returns the value of an expression, which of a cell needs to be named: JAX prints no handles."""
+    is_cell = statement is not None and getattr(type(statement.value(node)), "how_to_keep", "") == ".value"
+    return ast.unparse(node) + ".value" * is_cell
 
 
 def printed_before(statement: Statement | None) -> str:
@@ -270,7 +276,8 @@ def printed_before(statement: Statement | None) -> str:
     calls = [node for node in nodes if isinstance(node, ast.Call)]
     given = [*calls[-1].args, *(k.value for k in calls[-1].keywords)] if calls else []
     message = next((part for part in given if isinstance(part, ast.JoinedStr)), None)
-    shown = _text(message)[1].partition(": ")[2] if message is not None else '`jax.debug.print("{}", value)`'
+    text = _text(statement, message)[1] if message is not None else _print("{}", "value")
+    shown = text.partition(": ")[2]
     held = ast.unparse(given[0]) if given else "condition"
     return f"leave it out; to see it, write in front `with qd.when(~({held})):` and, indented, {shown}"
 
