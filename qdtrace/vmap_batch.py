@@ -12,8 +12,8 @@ from qdtrace.trace import compat
 from qdtrace.trace.allocation import empty
 from qdtrace.trace.dtypes import mode_for
 from qdtrace.trace.loops import range as qd_range
+from qdtrace.vmap_factors import with_kernels
 from qdtrace.vmap_plan import Part, slot_of
-from qdtrace.vmap_products import with_products
 from qdtrace.vmap_stages import CPU, GPU, jaxprs_of, named, stages_of, varying
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _batched(part: Any, operands: Sequence[Value], axes: Sequence[int | None], s
         if all(axis is None for axis in in_axes):
             return list(function(*xs))
         mapped = jax.vmap(lambda *xs: list(function(*xs)), in_axes, list(axes), axis_size=size)
-        return (with_products(mapped) if jax.default_backend() == "cpu" else mapped)(*xs)
+        return (with_kernels(mapped) if jax.default_backend() == "cpu" else mapped)(*xs)
 
     whole.__name__ = whole.__qualname__ = name
     return list(zip(jax.jit(whole)(*(x for x, _ in operands)), axes, strict=True))

@@ -35,12 +35,20 @@ TILE = 6
 """Rows of the result in one loop body: with two vectors of columns their sums and operands fit 16 registers."""
 
 
-def with_products(f: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function of arrays whose batched products, those inside of its loops too, run by our kernels."""
+def with_products(f: Callable[..., Any], others: Callable[[Any], Any] | None = None) -> Callable[..., Any]:
+    """Returns a function of arrays whose batched products, those inside of its loops too, run by our kernels.
+
+    Args:
+        f: the function.
+        others: what becomes of any other equation.
+    """
+
+    def change(eqns: Sequence[Any]) -> list[Any]:
+        return [eqn if others is None else others(eqn) for eqn in _ours(eqns)]
 
     def run(*xs: Any) -> Any:
         closed, shape = jax.make_jaxpr(f, return_shape=True)(*xs)
-        results = compat.function_of(compat.map_eqns(closed, _ours))(*jax.tree.leaves(xs))
+        results = compat.function_of(compat.map_eqns(closed, change))(*jax.tree.leaves(xs))
         return jax.tree.unflatten(jax.tree.structure(shape), results)
 
     return run
@@ -65,8 +73,35 @@ def is_ours(eqn: Any) -> bool:
 
 def _ours(eqns: Sequence[Any]) -> list[Any]:
     """Returns equations with our products, which read operands that were transposed for them where they lie."""
+    eqns = [one for eqn in eqns for one in (_of_shared(eqn) if _is_shared(eqn) else [eqn])]
     turned = {eqn.outvars[0]: eqn for eqn in eqns if eqn.primitive.name == "transpose"}
     return [_untransposed(eqn, turned) if is_ours(eqn) else eqn for eqn in eqns]
+
+
+def _is_shared(eqn: Any) -> bool:
+    """Returns whether a matrix that lanes share is multiplied by a matrix of each from the right, down its columns.
+
+    XLA makes one large product of that, for which it transposes all lanes' matrices, and then the result.
+    """
+    if eqn.primitive.name != "dot_general":
+        return False
+    (contracted, other), (batch, _) = eqn.params["dimension_numbers"]
+    x, y = (v.aval for v in eqn.invars)
+    return (len(contracted), len(batch), x.ndim, y.ndim, tuple(other)) == (1, 0, 2, 3, (1,)) and y.shape[0] > 1
+
+
+def _of_shared(eqn: Any) -> list[Any]:
+    """Returns the equations of a product of ours in the place of one of `_is_shared`, where there is one."""
+
+    def multiply(x: Any, y: Any) -> Any:
+        (contracted, _), _ = eqn.params["dimension_numbers"]
+        numbers: Any = (((contracted[0] + 1,), (1,)), ((0,), (0,)))
+        params: dict[str, Any] = {**eqn.params, "dimension_numbers": numbers}
+        made = lax.dot_general(jnp.broadcast_to(x, (y.shape[0], *x.shape)), y, **params)
+        return lax.transpose(made, (1, 0, 2))
+
+    made = compat.inlined(multiply, eqn)
+    return made if any(map(is_ours, made)) else [eqn]
 
 
 def _untransposed(eqn: Any, turned: Mapping[Any, Any]) -> Any:
@@ -108,13 +143,10 @@ def _product(x: Any, y: Any, *, dimension_numbers: Any, **_: Any) -> Any:
     """Multiplies by the kernel, once batch axes stand in front."""
     sides = _axes(dimension_numbers)
     shape = [x.shape[k] for k in sides[0].batch]
-    operands = []
-    for value, side in zip((x, y), sides, strict=True):
-        last = sorted((side.free, side.contracted))
-        operands.append(
-            lax.transpose(value, (*side.batch, *last)).reshape(prod(shape), *(value.shape[k] for k in last))
-        )
-    made = _kernel(*operands, down=not sides[0].is_free_first, across=sides[1].is_free_first)
+    orders = ((*side.batch, *sorted((side.free, side.contracted))) for side in sides)
+    operands = (lax.transpose(z, order) for z, order in zip((x, y), orders, strict=True))
+    a, b = (z.reshape(prod(shape), *z.shape[-2:]) for z in operands)
+    made = _kernel(a, b, down=not sides[0].is_free_first, across=sides[1].is_free_first)
     return made.reshape(*shape, *made.shape[1:])
 
 

@@ -130,7 +130,7 @@ def described(eqn: Any) -> tuple[str, int, str] | None:
 
 def _largest(eqns: Iterable[Any]) -> Any:
     """Returns the equation whose results have most elements among those that a batched library has, inner ones too."""
-    known = _FACTORISATIONS | _SPECTRAL | {"dot_general", "qd_product", "conv_general_dilated"}
+    known = _FACTORISATIONS | _SPECTRAL | {"dot_general", "qd_product", "qd_factor", "conv_general_dilated"}
     every = list(compat.all_eqns(tuple(eqns)))
     return max([e for e in every if e.primitive.name in known] or every, key=lambda e: e.outvars[0].aval.size)
 

@@ -234,7 +234,7 @@ _CALLS = {
 }
 
 
-_WHOLE = {*_CALLS, "scan", "while", "cond"}
+_WHOLE = {*_CALLS, "scan", "while", "cond", "custom_linear_solve"}
 """Primitives whose jaxprs are all of what they compute."""
 
 
@@ -469,11 +469,24 @@ def map_eqns(jaxpr: Any, change: Callable[[Sequence[Any]], Sequence[Any]]) -> An
         if eqn.primitive.name not in _WHOLE:
             return eqn
         made = {k: map_eqns(v, change) for k, v in eqn.params.items() if is_jaxpr(v)}
-        if "branches" in eqn.params:
-            made["branches"] = tuple(map_eqns(one, change) for one in eqn.params["branches"])
+        for name in ("branches", "jaxprs"):  # of a `cond`; of a `custom_linear_solve`, which may lack some
+            if (several := eqn.params.get(name)) is not None:
+                parts = [map_eqns(one, change) if is_jaxpr(one) else one for one in several]
+                made[name] = several._make(parts) if hasattr(several, "_make") else tuple(parts)
         return eqn.replace(params={**eqn.params, **made})
 
     return with_eqns(jaxpr, change([inside(eqn) for eqn in open_jaxpr(jaxpr).eqns]))
+
+
+def inlined(f: Callable[..., Any], eqn: Any) -> list[Any]:
+    """Returns the equations of a function of the operands of an equation, with its results."""
+    jaxpr = open_jaxpr(jax.make_jaxpr(f)(*(v.aval for v in eqn.invars)))
+    known = dict(zip((*jaxpr.invars, *jaxpr.outvars), (*eqn.invars, *eqn.outvars), strict=True))
+
+    def named(variables: Sequence[Any]) -> list[Any]:
+        return [known.get(v, v) if isinstance(v, Var) else v for v in variables]
+
+    return [e.replace(invars=named(e.invars), outvars=named(e.outvars)) for e in jaxpr.eqns]
 
 
 def rules_in(eqns: Sequence[Any]) -> Iterator[Any]:

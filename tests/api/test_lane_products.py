@@ -97,6 +97,21 @@ def test_products_in_loops_branches_and_calls_read_what_was_transposed_for_them(
         same(jax.grad(lambda x: jnp.sum(with_products(f)(x)))(x), jax.grad(lambda x: jnp.sum(f(x)))(x))
 
 
+@pytest.mark.parametrize("order", [0, 1])
+def test_a_matrix_that_all_share_times_one_of_each(order: int) -> None:
+    """XLA would transpose all matrices for one large product."""
+    y = operands(5, (1, 9, 16), (False, False), "float32")[1]
+    w = jnp.asarray(np.random.default_rng(0).normal(size=(9, 4) if order == 0 else (4, 9)).astype("float32"))
+
+    def f(w: Any, y: Any) -> Any:
+        return lax.dot_general(w, y, (((order,), (1,)), ((), ())), precision="highest")
+
+    assert product_p.name in primitives(f, w, y)
+    assert primitives(f, w.astype(complex), y.astype(complex)) == ["dot_general"]
+    for of in (lambda f: f, gradient):
+        same(jax.jit(of(with_products(f)))(w, y), of(f)(w, y))
+
+
 @pytest.mark.parametrize(
     ("x", "y", "numbers"),
     [

@@ -16,10 +16,12 @@ from jax import lax
 from qdtrace.trace.importer.registry import decomposition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 UNROLLED = 6
 """Steps over at most this many rows or columns are written out."""
+TILE = 4
+"""Sums that one loop of a longer decomposition makes, which share what it loads."""
 
 
 def batched(core: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -66,25 +68,55 @@ def conj(x: Any) -> Any:
 def lu(a: Any) -> Any:
     """Returns (factors, pivots, permutation) with partial pivoting; leaves a column of zeros as it is, like LAPACK."""
     m, n = a.shape
+    count = min(m, n)
     rows = jnp.arange(m, dtype=jnp.int32)
+    if count > UNROLLED:
+        return _lu_in_place(a)
 
-    def step(k: Any, state: Any) -> Any:
+    def step(k: int, state: Any) -> Any:
         a, pivots, permutation = state
-        if isinstance(k, int):
-            p = (jnp.argmax(pivot_size(a[k:, k])) + k).astype(jnp.int32)
-        else:
-            p = jnp.argmax(jnp.where(rows >= k, pivot_size(a[:, k]), -1)).astype(jnp.int32)
+        p = (jnp.argmax(pivot_size(a[k:, k])) + k).astype(jnp.int32)
         a, permutation = swap(a, k, p), swap(permutation, k, p)
-        pivots = pivots.at[k].set(p)
         below = rows > k
         pivot = jnp.where(a[k, k] == 0, jnp.ones_like(a[k, k]), a[k, k])
         factor = jnp.where(below, a[:, k] / pivot, jnp.zeros_like(a[:, k]))
         right = jnp.where(jnp.arange(n) > k, a[k], jnp.zeros_like(a[k]))
         a = a - outer(factor, right)
-        return a.at[:, k].set(jnp.where(below, factor, a[:, k])), pivots, permutation
+        return a.at[:, k].set(jnp.where(below, factor, a[:, k])), pivots.at[k].set(p), permutation
+
+    return steps(count, step, (a, jnp.zeros(count, jnp.int32), rows))
+
+
+def _lu_in_place(a: Any) -> Any:
+    """Returns what `lu` does, by loops over the rows and columns that a step changes."""
+    m, n = a.shape
+
+    def step(k: Any, state: Any) -> Any:
+        a, pivots, permutation = state
+
+        def larger(i: Any, found: Any) -> Any:
+            size = pivot_size(a[i, k])
+            better = (size > found[0]) | ((size != size) & (found[0] == found[0]))  # the first NaN, as in argmax
+            return jnp.where(better, size, found[0]), jnp.where(better, i, found[1])
+
+        p = lax.fori_loop(k + 1, m, larger, (pivot_size(a[k, k]), k))[1]
+
+        def exchange(j: Any, a: Any) -> Any:
+            upper, lower = a[k, j], a[p, j]
+            return a.at[k, j].set(lower).at[p, j].set(upper)
+
+        a, permutation = lax.fori_loop(0, n, exchange, a), swap(permutation, k, p)
+        pivot = jnp.where(a[k, k] == 0, jnp.ones_like(a[k, k]), a[k, k])
+
+        def eliminate(i: Any, a: Any) -> Any:
+            factor = a[i, k] / pivot
+            a = a.at[i, k].set(factor)
+            return lax.fori_loop(k + 1, n, lambda j, a: a.at[i, j].add(-factor * a[k, j]), a)
+
+        return lax.fori_loop(k + 1, m, eliminate, a), pivots.at[k].set(p), permutation
 
     count = min(m, n)
-    return steps(count, step, (a, jnp.zeros(count, jnp.int32), rows))
+    return lax.fori_loop(0, count, step, (a, jnp.zeros(count, jnp.int32), jnp.arange(m, dtype=jnp.int32)))
 
 
 def swap(a: Any, k: Any, p: Any, *, any_order: bool = False) -> Any:
@@ -114,19 +146,54 @@ def lu_pivots_to_permutation(pivots: Any, *, permutation_size: int) -> Any:
 def cholesky(a: Any) -> Any:
     """Returns the lower factor, column by column; NaN everywhere when a pivot is zero or negative, as in JAX."""
     n = a.shape[0]
-    rows = jnp.arange(n)
+    column = _whole_column if n <= UNROLLED else _tiled_column
 
     def step(k: Any, state: Any) -> Any:
         lower, definite = state
-        column = a[:, k] - lower @ conj(lower[k])
-        square = column[k].real
-        root = jnp.sqrt(square)
-        scaled = jnp.where(rows > k, column / root, jnp.zeros_like(column))
-        return lower.at[:, k].set(jnp.where(rows == k, root.astype(a.dtype), scaled)), definite & ~(square <= 0)
+        lower, square = column(a, lower, k)
+        return lower, definite & ~(square <= 0)
 
     lower, definite = steps(n, step, (jnp.zeros_like(a), jnp.asarray(True)))
     nothing = complex(np.nan, np.nan) if jnp.iscomplexobj(a) else np.nan
     return jnp.where(definite, lower, jnp.full_like(a, nothing))
+
+
+def _whole_column(a: Any, lower: Any, k: int) -> tuple[Any, Any]:
+    """Returns the factor with its column k, and the pivot."""
+    rows = jnp.arange(a.shape[0])
+    column = a[:, k] - lower @ conj(lower[k])
+    square = column[k].real
+    root = jnp.sqrt(square)
+    scaled = jnp.where(rows > k, column / root, jnp.zeros_like(column))
+    return lower.at[:, k].set(jnp.where(rows == k, root.astype(a.dtype), scaled)), square
+
+
+def _tiled_column(a: Any, lower: Any, k: Any) -> tuple[Any, Any]:
+    """Returns what `_whole_column` does, by loops over the elements of some rows below the diagonal."""
+    n = a.shape[0]
+    square = lax.fori_loop(0, k, lambda j, x: x - squared(lower[k, j]), a[k, k].real)
+    root = jnp.sqrt(square)
+
+    def tile(b: Any, lower: Any) -> Any:
+        rows = tile_rows(b, n)
+        start = tuple(a[i, k] for i in rows)
+        sums = lax.fori_loop(0, k, lambda j, s: _minus(s, [lower[i, j] for i in rows], conj(lower[k, j])), start)
+        for x, i in zip(sums, rows, strict=True):
+            lower = lower.at[i, k].set(jnp.where(i > k, x / root, lower[i, k]))
+        return lower
+
+    lower = lower.at[k, k].set(root.astype(a.dtype))
+    return lax.fori_loop(0, (n - k - 2 + TILE) // TILE, tile, lower), square
+
+
+def _minus(sums: Sequence[Any], factors: Sequence[Any], common: Any) -> tuple[Any, ...]:
+    return tuple(s - x * common for s, x in zip(sums, factors, strict=True))
+
+
+def tile_rows(b: Any, n: int) -> list[Any]:
+    """Returns the rows of the tile `b` of `n` rows, the last ones first; the last tile overlaps."""
+    first = jnp.maximum(n - TILE * (b + 1), 0)
+    return [first + t for t in range(TILE)]
 
 
 @decomposition("triangular_solve")
@@ -143,17 +210,27 @@ def triangular_solve(
         a, b, lower = a.T, b.T, not lower
     n = a.shape[0]
 
-    def step(k: Any, x: Any) -> Any:
+    def step(k: int, x: Any) -> Any:
         i = k if lower else n - 1 - k
-        if isinstance(i, int):
-            known = slice(0, i) if lower else slice(i + 1, n)
-            row = b[i] - a[i, known] @ x[known] if known.start < known.stop else b[i]
-        else:
-            others = jnp.where(jnp.arange(n) == i, jnp.zeros_like(a[i]), a[i])
-            row = b[i] - others @ x
+        known = slice(0, i) if lower else slice(i + 1, n)
+        row = b[i] - a[i, known] @ x[known] if known.start < known.stop else b[i]
         return x.at[i].set(row if unit_diagonal else row / a[i, i])
 
-    x = steps(n, step, jnp.zeros_like(b))
+    def in_place(k: Any, x: Any) -> Any:
+        i = k if lower else n - 1 - k
+        start, stop = (0, i) if lower else (i + 1, n)
+
+        def tile(c: Any, x: Any) -> Any:
+            at = tile_rows(c, b.shape[1]) if b.shape[1] >= TILE else range(b.shape[1])
+            first = tuple(b[i, c] for c in at)
+            sums = lax.fori_loop(start, stop, lambda j, s: _minus(s, [x[j, c] for c in at], a[i, j]), first)
+            for y, c in zip(sums, at, strict=True):
+                x = x.at[i, c].set(y if unit_diagonal else y / a[i, i])
+            return x
+
+        return lax.fori_loop(0, -(-b.shape[1] // TILE), tile, x)
+
+    x = steps(n, step, jnp.zeros_like(b)) if n <= UNROLLED else lax.fori_loop(0, n, in_place, jnp.zeros_like(b))
     return x if left_side else x.T
 
 
