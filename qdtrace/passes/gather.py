@@ -96,7 +96,7 @@ class GatherScatters(Pass):
         later: list[Scatter] = []
         for scatter in scatters:
             if scatter.is_apart:
-                if scatter.is_all:
+                if scatter.is_all and scatter.ref in state.fresh:
                     state.left.pop(scatter.ref, None)
             elif len(scatter.component_axes) < ref_type(scatter.ref).ndim:
                 if _may_move(found, scatter.ref) and _pays(found, scatter):
@@ -126,7 +126,8 @@ class GatherScatters(Pass):
             for where, name in self._boxes(whole, together):
                 yield Gather(found, where).task(together, state.fresh, f"{found.task.name}_{name}")
             for scatter in together:
-                state.left.pop(scatter.ref, None)
+                if scatter.ref in state.fresh:  # else an earlier task found the initial content
+                    state.left.pop(scatter.ref, None)
 
     def _boxes(self, whole: Where, scatters: Sequence[Scatter]) -> Iterator[tuple[Where, str]]:
         """Yields boxes that together are all elements, the inner ones first, with words for their tasks."""

@@ -127,14 +127,27 @@ class Writer:
 
 
 def scattering_program(rng: Random) -> str:
-    """Returns the text of a program of one or two tasks; what they accumulate into is returned."""
+    """Returns the text of a program of one or two tasks; what they accumulate into is returned.
+
+    An earlier task may have used some of it.
+    """
     writers = [Writer(rng, name) for name in ("p", "q")[: rng.choice((1, 1, 2))]]
     lines = [line for writer in writers for line in writer.task()]
     refs = {name: kind for writer in writers for name, kind in writer.refs.items()}
+    used = [_use(name, kind) for name, kind in refs.items() if name[1] == "b" and rng.random() < 0.2]
+    if used:
+        lines = ["  range_for u in 0:i32 : 1:i32", *used, *lines]
     given = [r for r in refs if "s" in r[:2] or rng.random() < 0.5]
     params = ", ".join(f"{r}: {refs[r]}" for r in given)
     buffers = [f"  buffer {r}: {kind} = {_zero(kind)}" for r, kind in refs.items() if r not in given]
     return "\n".join([f"program p({params})", *buffers, *lines, f"  return {', '.join(refs)}", ""])
+
+
+def _use(name: str, kind: str) -> str:
+    """Returns the line of an accumulation into the first element."""
+    dtype, _, shape = kind[4:-1].partition(",")
+    one = "true" if dtype == "bool" else f"1:{dtype}"
+    return f"    accum[op={'max' if name[2] == '2' else 'add'}] {name} {one} {' '.join(['0:i32'] * len(shape.split('x')))}"
 
 
 def _zero(kind: str) -> str:
