@@ -147,7 +147,8 @@ def _use(name: str, kind: str) -> str:
     """Returns the line of an accumulation into the first element."""
     dtype, _, shape = kind[4:-1].partition(",")
     one = "true" if dtype == "bool" else f"1:{dtype}"
-    return f"    accum[op={'max' if name[2] == '2' else 'add'}] {name} {one} {' '.join(['0:i32'] * len(shape.split('x')))}"
+    first = " ".join(["0:i32"] * len(shape.split("x")))
+    return f"    accum[op={'max' if name[2] == '2' else 'add'}] {name} {one} {first}"
 
 
 def _zero(kind: str) -> str:
