@@ -183,7 +183,7 @@ class _Function:
     def part(self, name: str, parts: SpanParts) -> str:
         """Returns the function of a part of the task."""
         f, text = self.frame, self.text
-        if self.facts.private_bytes * f.width * f.vectors > ON_STACK:
+        if self._private_bytes() > ON_STACK:
             text.heap = {}
         self._open(self.facts.used)
         open_accumulators(f, self.aliases[1], clear=False)
@@ -205,7 +205,7 @@ class _Function:
         f, text, task = self.frame, self.text, self.facts.task
         ordering, spans = self.plan.divergence.ordering, self.plan.divergence.spans
         kept = 0 if spans is None else KEPT_BYTES
-        if self.facts.private_bytes * f.width * f.vectors + kept > ON_STACK:
+        if self._private_bytes() + kept > ON_STACK:
             text.heap = {}
         # `qd_bounds` has evaluated and checked dynamic bounds before: a chunk may already see stores of other chunks.
         asked = any(isinstance(a, Var) for a in (task.start, task.stop)) and task.kind != "serial"
@@ -231,6 +231,11 @@ class _Function:
         text.do("ret void")
         more = ", ptr noalias %counts" if counted is not None else ""
         return self._rendered(name, f"ptr noalias %refs, i64 %lo, i64 %hi, ptr noalias %slot{more}")
+
+    def _private_bytes(self) -> int:
+        """Returns the bytes of private memory of all lanes that run side by side."""
+        f = self.frame
+        return (self.facts.private_bytes + self.plan.accumulation.panel_bytes) * f.width * f.vectors
 
     def _rendered(self, name: str, parameters: str) -> str:
         """Returns the function, with one around it that allocates if private memory is not on the stack."""

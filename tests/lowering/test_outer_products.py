@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from lowering.llvm.target import Target
+from lowering.simd import emit
 from lowering.simd.accumulation.outer_products import outer_products
 from lowering.simd.emit import emit_task
 from qdtrace.ir.builder import Builder, ref_var
@@ -202,3 +203,32 @@ def test_an_inner_factor_that_the_nest_writes_is_none() -> None:
     assert not list(outer_products(whole.tasks[0].body.eqns))
     values = np.random.default_rng(0).integers(-3, 4, (N, 16)).astype(np.float32)
     agrees(whole, [values, np.zeros((16, 16), np.float32)])
+
+
+def wide(n: int) -> Program:
+    """A matrix of 8 x n numbers to which each iteration adds an outer product."""
+    out, x, y = (ref_var(DType.f32, shape, "r") for shape in ((8, n), (N, n), (N, 8)))
+
+    def body(b: Builder, i: Var) -> None:
+        def outer(j: Var) -> None:
+            left = b.load(y, i, j)
+            inner = lambda k: b.accum(out, b("mul", left, b.load(x, i, k)), j, k)  # noqa: E731
+            loop(b, i32(0), i32(n), i32(1), (), inner)
+
+        loop(b, i32(0), i32(8), i32(1), (), outer)
+
+    return program([x, y, out], task(N, body), [out])
+
+
+def test_factors_too_long_for_memory_are_none() -> None:
+    assert len(list(outer_products(wide(508).tasks[0].body.eqns))) == 1
+    assert not list(outer_products(wide(509).tasks[0].body.eqns))
+
+
+def test_factors_that_no_stack_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emit, "ON_STACK", 1 << 10)
+    made = wide(50)
+    assert "aligned_alloc" in emit_task(made.tasks[0], Target.named("avx512")).text
+    rng = np.random.default_rng(0)
+    args = [rng.integers(-3, 4, shape).astype(np.float32) for shape in ((N, 50), (N, 8), (8, 50))]
+    agrees(made, args, targets=("avx512", "avx2"))

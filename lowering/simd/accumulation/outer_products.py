@@ -31,6 +31,8 @@ LEAST_SIDE = 4
 """The fewest numbers of either factor."""
 LEAST_SIZE = 128
 """The fewest elements that are accumulated into."""
+_MOST_PLACES = 1024
+"""The most numbers of a lane in memory: of the rows, and of the columns twice."""
 _MOST_EQUATIONS = 400
 """The most equations inside of the outer loop."""
 
@@ -80,6 +82,11 @@ class OuterProduct:
     def columns(self) -> Factor:
         """The factor whose elements are neighbours."""
         return max(self.factors, key=lambda factor: factor.place)
+
+    @property
+    def places(self) -> int:
+        """The numbers of a lane that are in memory: of the columns twice, as they are transposed."""
+        return self.rows.count + 2 * self.columns.count
 
     @property
     def row_stride(self) -> int:
@@ -194,7 +201,8 @@ def _is_matrix(updates: Sequence[Eqn], factors: tuple[Factor, Factor], inside: s
         return False
     fits = all(factor.low >= 0 and factor.low + factor.count <= shape[factor.place] for factor in factors)
     counts = [factor.count for factor in factors]
-    return fits and min(counts) >= LEAST_SIDE and prod(counts) >= LEAST_SIZE
+    is_large = min(counts) >= LEAST_SIDE and prod(counts) >= LEAST_SIZE
+    return fits and is_large and OuterProduct(tuple(updates), factors).places <= _MOST_PLACES
 
 
 def _made(value: Atom, makers: Mapping[Var, Eqn], foreign: set[Var], stored: set[Var]) -> tuple[Eqn, ...] | None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from lowering.llvm.types import BYTES, MEMORY
 from lowering.plan.sums import Slot, Where, lay_out
 from lowering.simd.accumulation.outer_products import outer_products
 from lowering.tables import CACHE_LINE, round_up
 from qdtrace.analysis.cost import executed
 from qdtrace.ir.memory import reference
 from qdtrace.ir.primitives import ACCUM
-from qdtrace.ir.program import Var
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lowering.llvm.facts import TaskFacts
     from lowering.plan.sums import Part, Sums
     from qdtrace.analysis.machine import AccumulationLimits
+    from qdtrace.ir.program import Var
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,8 @@ class AccumulationPlan:
     """Estimated accumulations of one iteration into shared arrays."""
     tiled: int = 0
     """The number of arrays that only outer products are accumulated into."""
+    panel_bytes: int = 0
+    """Bytes of private memory of one lane that factors of outer products need, all together."""
 
     @property
     def is_shared(self) -> bool:
@@ -59,13 +62,19 @@ def plan_accumulation(facts: TaskFacts, sums: Sums, limits: AccumulationLimits, 
     count = executed(facts.task.body, lambda e: int(e.primitive is ACCUM and reference(e) in refs)) if refs else 0
     copied = () if sums.atomic else shared
     updates = max(1, count) if refs else 0
-    tiled = _only_by_tiles(facts, sums) if width > 1 else set[Var]()
+    products = list(outer_products(facts.task.body.eqns)) if width > 1 and sums.of(Where.COPY) else []
+    updates_of = {update for product in products for update in product.updates}
+    tiled = {part.ref for part in sums.of(Where.COPY) if updates_of.issuperset(facts.effects[part.ref])}
+    panels = sum((product.places + 2 * width) * BYTES[MEMORY[product.ref.dtype]] for product in products)
     slot = _slot(facts, sums, limits, width, tiled)
-    return AccumulationPlan(sums, slot, lay_out(copied, CACHE_LINE), updates, len(tiled))
+    return AccumulationPlan(sums, slot, lay_out(copied, CACHE_LINE), updates, len(tiled), panels)
 
 
 def _slot(facts: TaskFacts, sums: Sums, limits: AccumulationLimits, width: int, tiled: Collection[Var]) -> Slot:
-    """Returns the slot: sums of registers, then copies, each with a spare element per lane for inactive lanes."""
+    """Returns the slot: sums of registers, then copies, each with a spare element per lane for inactive lanes.
+
+    Arrays that only outer products are accumulated into, `tiled`, need no copies for lanes.
+    """
     if facts.task.kind == "serial":
         return Slot()
     parts: list[Part] = sums.of(Where.REGISTERS)
@@ -78,9 +87,3 @@ def _slot(facts: TaskFacts, sums: Sums, limits: AccumulationLimits, width: int, 
         parts.append(replace(part, lanes=lanes))
     slot = lay_out(parts, spare=width)
     return Slot(slot.parts, round_up(slot.nbytes, CACHE_LINE))
-
-
-def _only_by_tiles(facts: TaskFacts, sums: Sums) -> set[Var]:
-    """Returns the copied arrays that only outer products are accumulated into, which need no copies for lanes."""
-    tiled = {update for found in outer_products(facts.task.body.eqns) for update in found.updates}
-    return {part.ref for part in sums.of(Where.COPY) if tiled.issuperset(facts.effects[part.ref])}
