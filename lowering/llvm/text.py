@@ -221,12 +221,12 @@ class Text:
     @contextmanager
     def apart(self) -> Generator[Callable[[str], str]]:
         """Begins another function between two instructions of this one; yields its `render`. Names stay unique."""
-        before = self.entry, self.lines, self.label, self.heap
-        self.entry, self.lines, self.label, self.heap = [], [], "entry", None
+        before = self.entry, self.lines, self.label, self.heap, self._spare
+        self.entry, self.lines, self.label, self.heap, self._spare = [], [], "entry", None, {}
         try:
             yield self.render
         finally:
-            self.entry, self.lines, self.label, self.heap = before
+            self.entry, self.lines, self.label, self.heap, self._spare = before
 
     def render(self, header: str) -> str:
         """Returns the text of the function."""

@@ -23,6 +23,7 @@ from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import DType
 from tests.differential.compare import compare
 from tests.differential.corpus import Case, replay
+from tests.differential.divergent import nested_programs
 from tests.differential.programs import programs
 from tests.lowering.harness import agrees, branch, execute, f32, i32, loop, program, task, while_loop
 from tests.lowering.test_refill import rows, trips
@@ -61,6 +62,19 @@ def test_random_programs_in_the_shortest_parts(target: str, examples: int) -> No
     @given(programs(), st.sampled_from([None, 1, 2]))
     def one(case: Case, vectors: int | None) -> None:
         got = execute(case.program, case.args, target, EmitOptions(fast_math=False, vectors=vectors), (0.4,))
+        compare(got, evaluate(case.program, case.args))
+
+    one()
+
+
+@pytest.mark.usefixtures("cut_often")
+def test_accesses_of_lanes_in_the_shortest_parts() -> None:
+    """Where the processor does not gather or scatter, each part has slots of its own for inactive lanes."""
+
+    @settings(max_examples=drawn(9), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(nested_programs(), st.sampled_from([1, 2]))
+    def one(case: Case, vectors: int) -> None:
+        got = execute(case.program, case.args, "avx2", EmitOptions(fast_math=False, vectors=vectors), (0.4,))
         compare(got, evaluate(case.program, case.args))
 
     one()
