@@ -101,6 +101,22 @@ def test_conditions_made_in_parts(part: int, monkeypatch: pytest.MonkeyPatch) ->
     agrees(program((x, y), task(37, body), (y,)), [values, np.zeros(37, np.float32)], ("avx512",), (), (1, 2))
 
 
+@pytest.mark.usefixtures("cut_often")
+def test_parts_gather_and_scatter_on_their_own() -> None:
+    """Inactive lanes access a slot of their function where the processor has no masks."""
+    x, p = ref_var(DType.f32, (37,), "x"), ref_var(DType.i32, (37,), "p")
+    ys = [ref_var(DType.f32, (37,), f"y{k}") for k in range(4)]
+
+    def body(b: Builder, i: Var) -> None:
+        place = b.load(p, i)
+        for k, y in enumerate(ys):
+            b.store(y, b("mul", b.load(x, place), f32(k + 1)), place)
+
+    places = np.random.default_rng(0).permutation(37).astype(np.int32)
+    args = [np.linspace(-2, 3, 37, dtype=np.float32), places, *(np.zeros(37, np.float32) for _ in ys)]
+    agrees(program((x, p, *ys), task(37, body), tuple(ys)), args, vectors=(None, 1))
+
+
 class MakeRare(Rebuilder):
     """Marks each `if` without results as one that hardly ever runs: SIMD code calls a function for it."""
 
