@@ -98,7 +98,8 @@ class Writer:
         guards = [g for _, _, guards in made for g in guards]
         if rng.random() < 0.2:
             indices, shape = [*indices, f"{rng.randrange(3)}:i32"], [*shape, 3]
-        name = f"{self.name}b{number}_" + "x".join(map(str, shape))
+        owner = "c" if rng.random() < 0.3 else self.name  # the other task may have it, too
+        name = f"{owner}b{number}_{self.dtype}_" + "x".join(map(str, shape))
         op = "max" if number == 2 else "add"
         self.refs[name] = f"ref[{self.dtype},{'x'.join(map(str, shape))}]"
         value = self.value(digits)

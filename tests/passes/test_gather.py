@@ -205,3 +205,13 @@ program p(y: ref[f32,8])
     needed = found.needed(program.tasks[0].body.eqns[1].outvars)
     assert len(needed) > 2 * count
     assert len(reads) == len(set(reads)) <= count + 2
+
+
+def test_a_buffer_that_was_used_keeps_its_initial_content(always: None) -> None:
+    for text, row in ((THREE_POINTS, ""), (LATTICE, "1:i32 ")):
+        first = f"  range_for n in 3:i32 : 5:i32\n    c: f32 = load y {row}n\n    accum[op=add] x c {row}n\n"
+        program = parsed(text.replace("  range_for", f"{first}  range_for", 1))
+        got = GatherScatters()(program)
+        assert got.initial == program.initial
+        args = arguments(program)
+        assert_same_bits(evaluate(program, args)[0], evaluate(got, args)[0])
