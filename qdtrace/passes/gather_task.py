@@ -180,8 +180,11 @@ class Gather(Copier):
         return other.close((value,))
 
     def visit(self, eqn: Eqn) -> None:
-        """Appends a copy of an equation, without what it writes; an integer that has a form becomes this."""
-        if eqn.primitive.writes:
+        """Appends a copy of an equation, without what it writes; an integer that has a form becomes this.
+
+        Checks stay with the task that is left.
+        """
+        if eqn.primitive.writes or not eqn.outvars:
             return
         if not eqn.blocks:
             value = self.now.on.values.get(eqn.outvars[0])

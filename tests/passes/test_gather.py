@@ -10,7 +10,9 @@ import pytest
 
 from qdtrace.analysis import scattered
 from qdtrace.interpret.reference import evaluate
+from qdtrace.ir.primitives import CHECK
 from qdtrace.ir.verify import verify_program
+from qdtrace.ir.walk import walk_program
 from qdtrace.passes import gather
 from qdtrace.passes.gather import GatherScatters
 from tests.passes.harness import arguments, assert_same_bits, check, parsed, unchanged
@@ -215,3 +217,12 @@ def test_a_buffer_that_was_used_keeps_its_initial_content(always: None) -> None:
         assert got.initial == program.initial
         args = arguments(program)
         assert_same_bits(evaluate(program, args)[0], evaluate(got, args)[0])
+
+
+def test_a_check_in_front_of_the_task_stays_once(always: None) -> None:
+    head = "7:i32\n    head\n      n: i32 = load m\n      b: bool = lt n 9:i32\n      check[message=\"too many\"] b\n"
+    program = parsed(THREE_POINTS.replace("(y: ", "(m: ref[i32], y: ").replace("7:i32\n", head, 1))
+    got = GatherScatters()(program)
+    verify_program(got)
+    assert got is not program
+    assert sum(e.primitive is CHECK for e in walk_program(got)) == 1
