@@ -8,18 +8,21 @@ its states decides how often memory is read, not whether.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING
 
+from qdtrace.analysis.cost import has_open_loop, work
 from qdtrace.analysis.machine import CPU
 from qdtrace.autodiff.activity import active_variables
 from qdtrace.autodiff.loops.cut import with_cut_loops
 from qdtrace.autodiff.residuals import Given, Unchecked, moments_found
 from qdtrace.autodiff.rows import with_private_rows
+from qdtrace.autodiff.transpose import primal_keeping
 from qdtrace.autodiff.write_once import settled
 from qdtrace.autodiff.zeros import zeros_of
 from qdtrace.ir.memory import indices_of, reference
 from qdtrace.ir.primitives import LOAD
-from qdtrace.ir.program import literal
+from qdtrace.ir.program import literal, ref_type
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import task_refs
 from qdtrace.passes.dead_code import live_variables
@@ -30,6 +33,9 @@ if TYPE_CHECKING:
     from qdtrace.autodiff.residuals import Moment
     from qdtrace.autodiff.volatile import Accesses
     from qdtrace.ir.program import Eqn, Program, Task, Var
+
+LIGHT = 16
+"""Most operations an element of a content that is made again: about the time of writing it to memory and reading it."""
 
 
 def moments_read(program: Program, linear: Sequence[Var]) -> tuple[Moment, ...]:
@@ -50,6 +56,20 @@ def moments_read(program: Program, linear: Sequence[Var]) -> tuple[Moment, ...]:
         tasks.append(_Reads(settled(task, zero), before, behind).rebuild_task(task))
     read = live_variables(replace(program, tasks=tuple(tasks)))
     return tuple(moment for moment, v in given.params.items() if v in read)
+
+
+def is_made_again(program: Program, linear: Sequence[Var], moment: Moment) -> bool:
+    """Returns whether light tasks make a content of the parameters, such as a copy with few changes: they run again.
+
+    A `lax.scan` around the call keeps a content that the call returns at each step, though a large argument that it is
+    made of may be the same at all steps.
+    """
+    tasks = tuple(Unchecked().rebuild_task(task) for task in program.tasks)
+    made = primal_keeping(replace(program, tasks=tasks, results=()), linear, (moment,))
+    if any(map(has_open_loop, made.tasks)):
+        return False
+    (content,) = made.results
+    return sum(work(task) for task in made.tasks) <= LIGHT * prod(ref_type(content).shape)
 
 
 class _Reads(Unchecked):

@@ -19,7 +19,7 @@ from qdtrace.autodiff.linearity import (
     refuse_rules_along,
 )
 from qdtrace.autodiff.loops.known import with_known_trips
-from qdtrace.autodiff.residual_choice import moments_read
+from qdtrace.autodiff.residual_choice import is_made_again, moments_read
 from qdtrace.autodiff.residuals import references
 from qdtrace.autodiff.split import with_split_tasks
 from qdtrace.batching.batch import batch
@@ -60,7 +60,8 @@ def residuals(made: Linearised) -> tuple[Moment, ...]:
     program, linear = _joined(made)
     if has_extremes(program):  # values that are compared are computed by one program
         return ()
-    return moments_read(replace(program, results=program.results[len(made.base.program.results) :]), linear)
+    read = moments_read(replace(program, results=program.results[len(made.base.program.results) :]), linear)
+    return tuple(moment for moment in read if not is_made_again(program, linear, moment))
 
 
 def _joined(made: Linearised) -> tuple[Program, Sequence[Var]]:

@@ -28,7 +28,7 @@ from qdtrace.compose.direct import leading, run_now, zero_tangent
 from qdtrace.compose.garbage import paused_garbage_collection
 from qdtrace.compose.linearised import derivation, linearised
 from qdtrace.compose.pass_cache import TANGENTS, kept, keyed
-from qdtrace.compose.residuals import call_keeping, residuals_of
+from qdtrace.compose.residuals import call_keeping, residuals_of, unread_by
 from qdtrace.compose.stack_chunk import in_one_chunk
 from qdtrace.compose.stacks import derived, stacks_for
 from qdtrace.compose.staged_program import StagedProgram, chosen
@@ -250,7 +250,15 @@ def jvp_of_call(
         outs, kept = call(staged, primals, after), []
     ruled = None if origin is None else origin.ruled
     handed = (mask, reached) if residuals else None
-    spec = Derivative(one, (mask,), reached, residuals=residuals, ruled=ruled, handed=handed, levels=levels)
+    if origin is None and any(reached) and any(absent := unread_by(one, mask, reached, with_primal=bool(residuals))):
+        given = tuple(not a for a in absent)
+        primals = list(chosen(primals, given))
+        one, levels, givens = one_of(base, mask, given)
+    else:
+        absent = ()
+    spec = Derivative(
+        one, (mask,), reached, residuals=residuals, ruled=ruled, handed=handed, absent=absent, levels=levels
+    )
     known = tangents_of_call(spec, givens, [*primals, *kept], direction)
     numbers = range(len(outs)) if origin is None else origin.numbers
     return outs, [known[k] if k in known else zero_tangent(x) for k, x in zip(numbers, outs, strict=True)]

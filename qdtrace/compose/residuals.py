@@ -18,6 +18,7 @@ from qdtrace.compose.pass_cache import DERIVATIONS, kept, keyed
 from qdtrace.compose.staged_program import StagedProgram
 from qdtrace.errors import GradientError
 from qdtrace.ir.platforms import asks_platform
+from qdtrace.ir.walk import task_refs
 from qdtrace.passes.dead_code import DeadCode
 from qdtrace.trace import compat
 from qdtrace.trace.dtypes import kept_by_mode
@@ -64,6 +65,33 @@ def residuals_of(base: StagedProgram, wrt: Mask, out: Mask) -> Moments:
         return kept(DERIVATIONS, lambda: made.key, ("residuals", wrt, out), made.options, choose)
     except GradientError:
         return ()  # reverse mode raises it when it is asked for
+
+
+@kept_by_mode
+def unread_by(base: StagedProgram, wrt: Mask, out: Mask, *, with_primal: bool) -> Mask:
+    """Returns the mask of parameters that the tangents of results `out` along `wrt` do not read, nor their transpose.
+
+    These have the same coefficients. A `lax.scan` keeps the operands of a derivative at each step. Empty if all are
+    read, or may be.
+    """
+    source = base.source
+    if source is None or base.options.debug or asks_platform(base.with_rules):
+        return ()
+
+    def find() -> Mask:
+        if source.traced.may_have_rules:
+            return ()
+        program = made.staged.program
+        tangents = program.results[len(base.program.results) if with_primal else 0 :]
+        used = {v for task in DeadCode()(replace(program, results=tangents)).tasks for v in task_refs(task)}
+        unread = tuple(v not in used for v in program.params[: len(base.program.params)])
+        return unread if any(unread) else ()
+
+    try:
+        made = linearised(base, (wrt,), out, with_primal=with_primal)
+        return kept(DERIVATIONS, lambda: made.key, ("unread", wrt, out), made.options, find)
+    except GradientError:
+        return ()  # as above
 
 
 @kept_by_mode
