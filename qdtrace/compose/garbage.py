@@ -2,8 +2,9 @@
 
 Tracing, import and passes make a few hundred thousand small objects that stay live, and next to no cycles. Every full
 collection walks all of them again: a fifth of the compile time of a function with a hundred loops. Modules loaded for
-a first call and graphs read from disk do the same: there a collection takes 30 to 100 ms of a process. So they are no
-young objects either when the collector goes on.
+a first call and graphs read from disk do the same: there a collection takes 30 to 100 ms of a process. So many objects
+are no young ones either when the collector goes on, until enough came so for a full collection: of JAX's traces, some
+are in cycles.
 """
 
 from __future__ import annotations
@@ -16,9 +17,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+MANY = 20_000
+"""Objects that one block has to make, so that they are not walked at its end."""
+WALKED = 1_000_000
+"""Objects that blocks make without a walk, before all are walked."""
+
 _lock = threading.Lock()
 _depth = 0
 _was_on = False
+_not_walked = 0
 
 
 @contextmanager
@@ -36,7 +43,20 @@ def paused_garbage_collection() -> Generator[None]:
         with _lock:
             _depth -= 1
             if not _depth and _was_on:
-                if not gc.get_freeze_count():  # to the oldest generation with what was made, without a walk
-                    gc.freeze()
-                    gc.unfreeze()
+                _age()
                 gc.enable()
+
+
+def _age() -> None:
+    """Has many young objects join the oldest generation."""
+    global _not_walked
+    made = gc.get_count()[0]
+    if made < MANY:
+        return
+    _not_walked += made
+    if _not_walked > WALKED:
+        _not_walked = 0
+        gc.collect()
+    elif not gc.get_freeze_count():  # that count walks what is frozen, and what others froze stays so
+        gc.freeze()
+        gc.unfreeze()

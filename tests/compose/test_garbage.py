@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import weakref
 
 import pytest
 
+from qdtrace.compose import garbage
 from qdtrace.compose.garbage import paused_garbage_collection
 
 
@@ -43,3 +45,30 @@ def test_what_is_frozen_stays_frozen(collector):
         assert gc.get_freeze_count() == count
     finally:
         gc.unfreeze()
+
+
+def test_many_blocks_end_in_a_full_collection(collector, monkeypatch):
+    """What a block leaves in cycles was never found: the process grew with each trace."""
+    monkeypatch.setattr(garbage, "_not_walked", 0)
+    monkeypatch.setattr(garbage, "WALKED", 200_000)
+
+    class Node:
+        pass
+
+    lost, made = [], []
+    for _ in range(5):
+        with paused_garbage_collection():
+            node = Node()
+            node.itself = node
+            lost.append(weakref.ref(node))
+            del node
+            made += [[k] for k in range(50_000)]
+    assert len(made) == 250_000
+    assert [ref() is None for ref in lost[:4]] == [True] * 4
+
+
+def test_small_blocks_leave_ages_alone(collector, monkeypatch):
+    monkeypatch.setattr(gc, "freeze", lambda: pytest.fail("was called"))
+    with paused_garbage_collection():
+        made = [[k] for k in range(1000)]
+    assert len(made) == 1000
