@@ -12,7 +12,9 @@ from qdtrace.compose.garbage import paused_garbage_collection
 
 
 @pytest.fixture
-def collector():
+def collector(monkeypatch):
+    monkeypatch.setattr(garbage, "_not_walked", 0)
+    gc.unfreeze()  # what an earlier test froze
     was_on = gc.isenabled()
     gc.enable()
     yield
