@@ -140,7 +140,7 @@ class Profile:
         return "", "", ""
 
     def _title(self) -> str:
-        share = f"{self.task_seconds / self.call_seconds:.0%}" if self.call_seconds else "all"
+        share = self._share(self.task_seconds) or "all"
         return (
             f"{self.name}: {_time(self.call_seconds)} a call (median of {self.runs}), {share} of it in its tasks; "
             f"a copy moves {self.copy_gb_per_second:.3g} GB/s"
@@ -150,13 +150,12 @@ class Profile:
         for row in self.rows:
             moved = ("" if row.exact else "<= ") + _bytes(row.bytes)
             speed = f"{row.gb_per_second:.3g}", self._of_copy(row)
-            share = f"{row.seconds / self.call_seconds:.0%}" if self.call_seconds else ""
             iterations = f"{row.iterations:,}" if row.task else ""
-            yield row.name, _time(row.seconds), share, str(row.launches), moved, *speed, iterations
-        yield REST, _time(self.other_seconds), self._share_of_rest(), *[""] * (len(HEAD) - 3)
+            yield row.name, _time(row.seconds), self._share(row.seconds), str(row.launches), moved, *speed, iterations
+        yield REST, _time(self.other_seconds), self._share(self.other_seconds), *[""] * (len(HEAD) - 3)
 
-    def _share_of_rest(self) -> str:
-        return f"{self.other_seconds / self.call_seconds:.0%}" if self.call_seconds else ""
+    def _share(self, seconds: float) -> str:
+        return f"{seconds / self.call_seconds:.0%}" if self.call_seconds else ""
 
     def _of_copy(self, row: Row) -> str:
         return f"{row.gb_per_second / self.copy_gb_per_second:.0%}"

@@ -91,6 +91,12 @@ class Scatter:
         )
 
     @property
+    def element_axes(self) -> tuple[int, ...]:
+        """The other axes."""
+        components = self.component_axes
+        return tuple(axis for axis in range(ref_type(self.ref).ndim) if axis not in components)
+
+    @property
     def is_apart(self) -> bool:
         """True if no two pieces reach one element."""
         return all(
@@ -108,8 +114,9 @@ class Scatter:
     def components(self) -> dict[tuple[int, ...], list[Piece]]:
         """Returns the pieces by their indices along the axes of components."""
         found: dict[tuple[int, ...], list[Piece]] = {}
+        axes = self.component_axes
         for piece in self.pieces:
-            found.setdefault(tuple(piece.targets[a].start for a in self.component_axes), []).append(piece)
+            found.setdefault(tuple(piece.targets[a].start for a in axes), []).append(piece)
         return found
 
 

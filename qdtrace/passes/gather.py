@@ -46,8 +46,6 @@ SCATTER_COST = 24
 """Operations that the accumulation into an element of all threads costs more than one into an element of its own."""
 PEELED = 1 << 14
 """Least number of elements whose inner ones have a task of their own."""
-
-
 MOST_KEPT = 8
 """Largest number of arrays in which a task keeps values that are gathered."""
 
@@ -98,7 +96,7 @@ class GatherScatters(Pass):
             if scatter.is_apart:
                 if scatter.is_all and scatter.ref in state.fresh:
                     state.left.pop(scatter.ref, None)
-            elif len(scatter.component_axes) < ref_type(scatter.ref).ndim:
+            elif scatter.element_axes:
                 if _may_move(found, scatter.ref) and _pays(found, scatter):
                     moved.append(scatter)
                 elif not any(p.guards for p in scatter.pieces):
@@ -165,14 +163,14 @@ def _acts(eqn: Eqn) -> bool:
 
 def _whole(scatter: Scatter) -> Where:
     """Returns all elements, along each axis that is not one of components."""
-    return tuple(range(n) for axis, n in enumerate(ref_type(scatter.ref).shape) if axis not in scatter.component_axes)
+    return tuple(range(ref_type(scatter.ref).shape[axis]) for axis in scatter.element_axes)
 
 
 def _inner(scatters: Sequence[Scatter], whole: Where) -> Where:
     """Returns the elements between ends of pieces, the longest range of them along each axis."""
     ends = [{r.start, r.stop} for r in whole]
     for scatter in scatters:
-        axes = [a for a in range(ref_type(scatter.ref).ndim) if a not in scatter.component_axes]
+        axes = scatter.element_axes
         for piece in scatter.pieces:
             for found, axis in zip(ends, axes, strict=True):
                 found |= {piece.targets[axis].start, piece.targets[axis].stop}

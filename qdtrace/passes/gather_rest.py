@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from qdtrace.analysis.scattered import Scatter, Site
-    from qdtrace.ir.program import Atom, Eqn, Task, Var
+    from qdtrace.ir.program import Atom, Eqn, Var
 
 
 class Kept:
@@ -46,8 +46,9 @@ class Kept:
         """The arrays."""
         return tuple(dict.fromkeys(v for v in self.buffers.values() if v is not None))
 
-    def element(self, builder: Rebuilder, task: Task) -> Atom:
+    def element(self, builder: Rebuilder) -> Atom:
         """Emits the iteration's number and returns it."""
+        task = self.found.task
         assert task.index is not None
         start = int(task.start.value) if isinstance(task.start, Literal) else 0
         return builder("sub", task.index, literal(start, task.index.dtype)) if start else task.index
@@ -72,7 +73,7 @@ class _Loading(Rebuilder):
             super().visit(eqn)
             return
         self.loc = eqn.loc
-        value = self.load(array, self._kept.element(self, self._kept.found.task))
+        value = self.load(array, self._kept.element(self))
         self.accum(reference(eqn), value, *self.atoms(indices_of(eqn)), op=eqn.params["op"])
 
 
@@ -90,7 +91,7 @@ class Rest(Rebuilder):
         self.loc = eqn.loc
         if eqn in self._kept.buffers:
             if (array := self._kept.buffers[eqn]) is not None and eqn in self._kept.first:
-                self.store(array, self.atom(values_of(eqn)[0]), self._kept.element(self, self._kept.found.task))
+                self.store(array, self.atom(values_of(eqn)[0]), self._kept.element(self))
         elif not eqn.primitive.writes or eqn.invars[0] not in {*self._gathered, *self._apart}:
             super().visit(eqn)
         elif eqn.invars[0] in self._apart:

@@ -93,14 +93,14 @@ class Gather(Copier):
     ) -> None:
         """Emits the elements of one reference: one for each index along its axes of components."""
         axes, shape = scatter.component_axes, ref_type(scatter.ref).shape
-        others = [a for a in range(len(shape)) if a not in axes]
+        others, pieces = scatter.element_axes, scatter.components()
         at: list[Atom] = [literal(0, self.dtype) for _ in shape]
         for axis, place in zip(others, self.places, strict=True):
             at[axis] = self.at[place]
-        stored = product(*(range(shape[a]) for a in axes)) if initial is not None else scatter.components()
+        stored = product(*(range(shape[a]) for a in axes)) if initial is not None else pieces
         for component in dict.fromkeys(stored):
             total = _Sum(scatter, initial)
-            for piece in scatter.components().get(component, ()):
+            for piece in pieces.get(component, ()):
                 self._add(total, piece, others, shared, copied)
             for axis, number in zip(axes, component, strict=True):
                 at[axis] = literal(number, self.dtype)
