@@ -99,3 +99,9 @@ def as_jax(value: Any) -> jax.Array:
     """Returns a value as an array of JAX with the dtype that it has, also where that is of 64 bits outside of x64."""
     with mode_for([value.dtype] if hasattr(value, "dtype") else ()):
         return jnp.asarray(value)
+
+
+def accumulated(aval: Any, name: str = "add") -> Any:
+    """Returns the type in which elements are joined: f32 for sums and products of narrower floats, as in XLA."""
+    narrow = name in ("add", "mul") and jnp.issubdtype(aval.dtype, jnp.floating) and aval.dtype.itemsize < 4
+    return jax.ShapeDtypeStruct(aval.shape, np.float32) if narrow else aval

@@ -22,7 +22,8 @@ from qdtrace.trace.importer.registry import DECOMPOSITIONS, RULES, Rule
 from .cases import CASES, NEWER, Case
 from .harness import check, imported
 
-registry.load_rules(rare=True)
+registry.load_rules()
+registry.load_decompositions()
 OURS = tuple(name for name in RULES if name.startswith("qd_"))
 """Markers of this package: their parameters and rules change together, tests of markers draw them."""
 TAKE_ALL = [name for name, rule in RULES.items() if rule.takes_all]

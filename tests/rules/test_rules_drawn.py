@@ -29,7 +29,8 @@ IN_TURN = {"custom_vjp_call": ("vjp", "outside")}
 FIRST = list({cases[0].fn: cases[0] for cases in reversed(TABLE.cases.values())}.values())
 """A case of each rule; one lane function may be for several."""
 
-registry.load_rules(rare=True)
+registry.load_rules()
+registry.load_decompositions()
 RULES = sorted({*registry.RULES, *registry.DECOMPOSITIONS})
 
 

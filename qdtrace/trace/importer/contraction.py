@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from qdtrace.trace.dtypes import accumulated
 from qdtrace.trace.importer import complexes
 from qdtrace.trace.importer.elementwise import converted
 from qdtrace.trace.importer.memory import UNROLL
-from qdtrace.trace.importer.reductions import accumulated, combiner, fold_loop, total, zero_of
-from qdtrace.trace.importer.registry import PLACED, RESULT_TYPE, rule
+from qdtrace.trace.importer.reductions import combiner, fold_loop, total, zero_of
+from qdtrace.trace.importer.registry import PLACED, PRECISION, RESULT_TYPE, rule
 from qdtrace.trace.importer.structural import permute
 from qdtrace.trace.importer.values import MemoryArray, Value, array_of, is_static
 from qdtrace.trace.physical import is_pair
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     from qdtrace.trace.importer.core import Importer
 
-PRECISION = "it is a least precision, and products are exact to a rounding of the result's dtype"
 UNROLLED_PRODUCTS = 1024
 """Most products written out when both operands are scalars."""
 UNROLLED_FROM_MEMORY = 256
@@ -87,9 +87,7 @@ def _looped(imp: Importer, aval: Any, left: Value, right: Value, sizes: tuple[An
     nb, nr = len(batch), len(rows)
 
     def product(index: Sequence[Any], k: list[Any]) -> Any:
-        return mul(
-            imp.element(left, [*index[: nb + nr], *k]), imp.element(right, [*index[:nb], *index[nb + nr :], *k])
-        )
+        return mul(imp.element(left, [*index[: nb + nr], *k]), imp.element(right, [*index[:nb], *index[nb + nr :], *k]))
 
     def entry(index: Sequence[Any]) -> Any:
         return fold_loop(imp, inner, zero_of(aval, imp), lambda k, acc: add(acc, product(index, k)))

@@ -14,9 +14,16 @@ from qdtrace.ir.program import Literal
 from qdtrace.trace import compat
 from qdtrace.trace.compat import threefry_prng_impl as threefry
 from qdtrace.trace.importer.elements import per_element
-from qdtrace.trace.importer.linalg import batched
 from qdtrace.trace.importer.memory import UNROLL
-from qdtrace.trace.importer.registry import RESULT_TYPE, decomposition, formula, rule, scalar_struct, traced_rule
+from qdtrace.trace.importer.registry import (
+    RESULT_TYPE,
+    batched,
+    decomposition,
+    formula,
+    rule,
+    scalar_struct,
+    traced_rule,
+)
 from qdtrace.trace.importer.structural import loaded, ravel
 from qdtrace.trace.importer.values import Formula, Value, array_of, join_pairs, rank0, split_pairs
 

@@ -11,6 +11,7 @@ import numpy as np
 from qdtrace.errors import UnsupportedError
 from qdtrace.ir.combining import ON_BOOL, identity
 from qdtrace.ir.types import DType
+from qdtrace.trace.dtypes import accumulated
 from qdtrace.trace.importer import complexes
 from qdtrace.trace.importer.elementwise import converted
 from qdtrace.trace.importer.memory import UNROLL
@@ -41,12 +42,6 @@ def combiner(imp: Importer, name: str, aval: Any) -> Combine:
     if aval.dtype == np.bool_:
         name = ON_BOOL.get(name, name)
     return lambda a, b: complexes.element(imp, name, a, b)
-
-
-def accumulated(aval: Any, name: str = "add") -> Any:
-    """Returns the type in which elements are joined: f32 for sums and products of narrower floats, as in XLA."""
-    narrow = name in ("add", "mul") and jnp.issubdtype(aval.dtype, jnp.floating) and aval.dtype.itemsize < 4
-    return jax.ShapeDtypeStruct(aval.shape, np.float32) if narrow else aval
 
 
 def neutral(name: str, dtype: DType) -> Any:

@@ -36,6 +36,8 @@ PLACED = "it says where an array is kept"
 """Reason to ignore `sharding`."""
 RESULT_TYPE = "it is the dtype or shape of the result, which the rule takes from there"
 """Reason to ignore `new_dtype`."""
+PRECISION = "it is a least precision, and products are exact to a rounding of the result's dtype"
+"""Reason to ignore `precision`."""
 PROMISE = "it is a promise that saves work where it holds"
 """Reason to ignore `unique_indices`."""
 
@@ -101,11 +103,9 @@ DERIVATIVES: dict[str, Callable[..., Any]] = {}
 """Functions by name; "transposed" ties results of an equation that has a transpose of its own to that."""
 COMMON = (
     "calls", "complexes", "contraction", "control", "elementwise", "indexing", "markers", "platforms", "prng",
-    "reductions", "scattering", "sorting", "special", "structural", "tells", "transposed_rules",
+    "reductions", "scattering", "sorting", "structural", "tells", "transposed_rules",
 )  # fmt: skip
 """Modules whose rules are loaded with the first importer."""
-RARE = "convolution", "linalg", "householder", "jacobi", "eigen", "fourier", "gammas", "windows"
-"""Modules whose decompositions are loaded when a program has a primitive that those in `COMMON` have no rule for."""
 _traced: dict[Any, Any] = {}
 
 
@@ -194,15 +194,36 @@ def def_import_rule(primitive: Primitive | str, fn: F) -> F:
 def decomposition_of(name: str) -> Rule | None:
     """Returns the built-in jnp function that computes a primitive; None without one."""
     if name not in DECOMPOSITIONS:
-        load_rules(rare=True)
+        load_decompositions()
     return DECOMPOSITIONS.get(name)
 
 
 @functools.cache
-def load_rules(*, rare: bool = False) -> None:
-    """Registers the rules of the modules in `COMMON`; with `rare` those of `RARE`, too."""
-    for module in COMMON + RARE if rare else COMMON:
+def load_rules() -> None:
+    """Registers the rules of the modules in `COMMON`."""
+    for module in COMMON:
         importlib.import_module(f"{__package__}.{module}")
+
+
+def load_decompositions() -> None:
+    """Registers the functions of `qdtrace.decompositions`, which this package knows by name alone."""
+    importlib.import_module("qdtrace.decompositions")
+
+
+def batched(core: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Maps a function of matrices (or of operands of rank `core`) over leading axes."""
+
+    def wrap(fn: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(fn)
+        def run(*operands: Any, **params: Any) -> Any:
+            mapped = functools.partial(fn, **params)
+            for _ in range(operands[0].ndim - core):
+                mapped = jax.vmap(mapped)
+            return mapped(*operands)
+
+        return run
+
+    return wrap
 
 
 def formula(name: str) -> Callable[..., Any]:

@@ -9,10 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from qdtrace.trace.importer.contraction import PRECISION
-from qdtrace.trace.importer.reductions import accumulated
-from qdtrace.trace.importer.registry import PLACED, decomposition
-from qdtrace.trace.importer.windows import counts_of, over_places, padded_by, slice_at
+from qdtrace.decompositions.windows import counts_of, over_places, padded_by, slice_at
+from qdtrace.trace.dtypes import accumulated
+from qdtrace.trace.importer.registry import PLACED, PRECISION, decomposition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,10 +11,10 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+from qdtrace.decompositions.householder import hessenberg, householder_product
+from qdtrace.decompositions.linalg import conj, pivot_size
 from qdtrace.errors import UnsupportedError
-from qdtrace.trace.importer.householder import hessenberg, householder_product
-from qdtrace.trace.importer.linalg import batched, conj, pivot_size
-from qdtrace.trace.importer.registry import decomposition
+from qdtrace.trace.importer.registry import batched, decomposition
 
 STEPS = 40
 """Most iterations for each eigenvalue; a lane that needs more gives NaN."""

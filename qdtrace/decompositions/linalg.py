@@ -5,15 +5,13 @@ Here are systems of equations: LU with partial pivoting, Cholesky, substitution,
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from qdtrace.trace.importer.registry import decomposition
+from qdtrace.trace.importer.registry import batched, decomposition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,22 +20,6 @@ UNROLLED = 6
 """Steps over at most this many rows or columns are written out."""
 TILE = 4
 """Sums that one loop of a longer decomposition makes, which share what it loads."""
-
-
-def batched(core: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Maps a function of matrices (or of operands of rank `core`) over leading axes."""
-
-    def wrap(fn: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(fn)
-        def run(*operands: Any, **params: Any) -> Any:
-            mapped = functools.partial(fn, **params)
-            for _ in range(operands[0].ndim - core):
-                mapped = jax.vmap(mapped)
-            return mapped(*operands)
-
-        return run
-
-    return wrap
 
 
 def steps(count: int, body: Callable[[Any, Any], Any], state: Any) -> Any:

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from qdtrace.trace.importer.householder import product, triangle
-from qdtrace.trace.importer.linalg import UNROLLED, batched, conj, largest_part, squared
-from qdtrace.trace.importer.registry import decomposition
+from qdtrace.decompositions.householder import product, triangle
+from qdtrace.decompositions.linalg import UNROLLED, conj, largest_part, squared
+from qdtrace.trace.importer.registry import batched, decomposition
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
-from qdtrace.trace.importer.linalg import batched, conj, largest_part, outer, squared, steps, swap
-from qdtrace.trace.importer.registry import decomposition
+from qdtrace.decompositions.linalg import conj, largest_part, outer, squared, steps, swap
+from qdtrace.trace.importer.registry import batched, decomposition
 
 if TYPE_CHECKING:
     from collections.abc import Callable

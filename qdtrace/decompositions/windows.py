@@ -17,7 +17,7 @@ from jax import lax
 from qdtrace.ir.combining import identity
 from qdtrace.ir.types import DType
 from qdtrace.trace import compat
-from qdtrace.trace.importer.reductions import accumulated
+from qdtrace.trace.dtypes import accumulated
 from qdtrace.trace.importer.registry import decomposition
 
 if TYPE_CHECKING:
