@@ -62,6 +62,8 @@ class LaneFrame(Frame):
         self.mask: Mask = ALL
         self.neighbours = True
         """True if lanes hold consecutive iterations of the task."""
+        self.alike = False
+        """True if nearly always all lanes are active or none is."""
         self.accumulators = Accumulators(accumulation)
         self.counts: LaneCounts | None = None
         """Slots that count the iterations of a loop, if the function does so."""

@@ -36,7 +36,7 @@ def _masked_load(f: LaneFrame, kind: str, pointer: str, mask: str, metadata: str
 def gather(f: LaneFrame, kind: str, pointers: str, mask: str, metadata: str) -> str:
     """Loads elements at a vector of pointers, for the active lanes; inactive lanes get 0."""
     vector, bits, places = f.lanes.of(kind), f.vector.bits, f.lanes.of("ptr")
-    if not f.target.has_gathers:
+    if not f.target.has_gathers and not f.alike:
         found = "poison"
         for k, pointer in enumerate(_lane_by_lane(f, pointers, mask, f.text.spare(cleared=True))):
             element = f.text.op(f"load {kind}, ptr {pointer}, align {BYTES[kind]}{metadata}")
@@ -53,7 +53,7 @@ def gather(f: LaneFrame, kind: str, pointers: str, mask: str, metadata: str) -> 
 def scatter(f: LaneFrame, kind: str, value: str, pointers: str, mask: str, metadata: str) -> None:
     """Stores at a vector of pointers, in lane order, for the active lanes."""
     vector, bits, places = f.lanes.of(kind), f.vector.bits, f.lanes.of("ptr")
-    if not f.target.has_masks:
+    if not f.target.has_masks and not f.alike:
         for k, pointer in enumerate(_lane_by_lane(f, pointers, mask, f.text.spare(cleared=False))):
             element = f.text.op(f"extractelement {vector} {value}, i32 {k}")
             f.text.do(f"store {kind} {element}, ptr {pointer}, align {BYTES[kind]}{metadata}")
@@ -66,7 +66,8 @@ def scatter(f: LaneFrame, kind: str, value: str, pointers: str, mask: str, metad
 def _lane_by_lane(f: LaneFrame, pointers: str, mask: str, nowhere: str) -> list[str]:
     """Returns a pointer for each lane; those of inactive lanes point to `nowhere`, a slot of the function.
 
-    LLVM makes a branch for each lane of a masked access that the processor does not have.
+    LLVM makes a branch for each lane of a masked access that the processor does not have, which costs more unless
+    lanes are alike.
     """
     places = f.lanes.of("ptr")
     if f.mask.vectors is not None:

@@ -123,3 +123,29 @@ def test_accesses_of_lanes_have_no_branches_without_masks() -> None:
     assert "masked.gather" in emit_task(task, Target.named("avx512"), EmitOptions(vectorize=True)).text
     fast = replace(Target.named("avx2"), cpu="skylake")
     assert "masked.gather" in emit_task(task, fast, EmitOptions(vectorize=True)).text
+
+
+def test_lanes_ordered_by_trips_keep_branches_of_accesses() -> None:
+    rows = """program p(last: ref[i32,5000], col: ref[i32,80], x: ref[f32,80])
+  buffer y: ref[f32,5000]
+  range_for i in 0:i32 : 5000:i32
+    n: i32 = load last i
+    r: f32 = for j in 0:i32 : n : 1:i32 carry s = 0.5:f32
+      k: i32 = load col j
+{body}
+    store y r i
+  return y
+"""
+    load = "      v: f32 = load x k\n      t: f32 = add s v\n      yield t"
+    nested = """      t: f32 = for h in k : n : 1:i32 carry q = s
+        v: f32 = load x h
+        u: f32 = add q v
+        yield u
+      yield t"""
+    rng = np.random.default_rng(0)
+    given = [rng.integers(0, 80, 5000, np.int32), rng.integers(0, 80, 80, np.int32), rng.random(80, np.float32)]
+    for body, branches in ((load, True), (nested, False)):
+        program = parse_program(rows.format(body=body))
+        options = EmitOptions(fast_math=False, vectorize=True)
+        assert ("masked.gather" in emit_task(program.tasks[0], Target.named("avx2"), options).text) == branches
+        same_bits(execute(program, given, "avx2", options, (0.4,))[0], evaluate(program, given)[0])

@@ -153,13 +153,15 @@ def emit_in_order(f: LaneFrame, base: str, count: str, order: str) -> None:
     text, index = f.text, f.facts.task.index
     assert index is not None
     f.index, f.neighbours = "", False
+    loops = {e for e in f.facts.task.body.eqns if e.primitive.loops}
+    f.alike = f.uniformity.divergent <= loops
     kind = REGISTER[index.dtype]
     first = f.spread(kind, base if kind == "i64" else text.op(f"trunc i64 {base} to {kind}"))
     with text.counted("0", count, f.width * f.vectors, unroll=None) as at, f.region(lanes_below(f, at, count)):
         poll(f)
         f.env[index] = f.each(index.dtype, lambda v: _iteration(f, order, at, first, kind, v))
         f.emit(f.facts.task.body.eqns)
-    f.neighbours = True
+    f.neighbours, f.alike = True, False
 
 
 def store_trips(f: LaneFrame, ordering: Ordering, numbers: str, place: str) -> None:
