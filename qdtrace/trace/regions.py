@@ -17,8 +17,10 @@ from qdtrace.trace.breakpoints import MOST, showing
 from qdtrace.trace.compat import JaxprEqn, Literal, Var
 from qdtrace.trace.context import is_dead, new_uid
 from qdtrace.trace.diagnosis.dropped import check_dropped
+from qdtrace.trace.diagnosis.precedence import check_order_of_operators
 from qdtrace.trace.diagnosis.same import constants
 from qdtrace.trace.diagnosis.second_trips import first_trips
+from qdtrace.trace.diagnosis.statements import Inlined, reads_only
 from qdtrace.trace.equal_values import History
 from qdtrace.trace.forwarding import forwarded_handles, handle_inputs, is_control
 from qdtrace.trace.inlined_rules import RULED, without_tangents
@@ -26,7 +28,7 @@ from qdtrace.trace.own_indices import check_indices
 from qdtrace.trace.placement import check_cell, check_jump, check_maker, placed
 from qdtrace.trace.pruning import prune
 from qdtrace.trace.source import eqn_loc
-from qdtrace.trace.tree import NAMES, Region, has_arrays, shown
+from qdtrace.trace.tree import NAMES, Region, equations_in, has_arrays, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -54,7 +56,10 @@ def restructure(closed_jaxpr: Any, *, handles: Iterable[Var] = (), is_function: 
     root.results = tuple(build.result(atom, env) for atom in jaxpr.outvars)
     if is_function:
         check_indices(root)
-    check_dropped(root)
+    eqns = [*compat.all_eqns([*equations_in(root.items)])]
+    check_dropped(eqns, build.calls, is_function=is_function)
+    if is_function:
+        check_order_of_operators(eqns)
     prune(root, build.checked_loads)
     return root
 
@@ -82,6 +87,7 @@ class _Builder:
         """Value -> the buffer made of it."""
         self.checked_loads: set[Var] = set()
         """Loads of `b[i] += v`, whose index the accumulation checks."""
+        self.calls: list[Inlined] = []
 
     def define(self, var: Var, eqn: JaxprEqn | None) -> None:
         self.homes[var] = self.region
@@ -184,6 +190,8 @@ class _Builder:
                 kept = without_tangents(eqn, found)
                 self.append(kept)
                 (env[var],) = kept.outvars
+        if eqn.outvars and reads_only(jaxpr.eqns):
+            self.calls.append(Inlined(eqn, tuple(env[var] for var in eqn.outvars)))
 
     # -- markers ------------------------------------------------------------------------------------------------
 

@@ -88,8 +88,8 @@ def nothing(x: Any) -> None:
 
 
 def reads(x: Any) -> None:
-    x[0] + 1
-    x[...].sum()
+    _ = x[0] + 1
+    _ = x[...].sum()
 
 
 def allocates(x: Any) -> None:

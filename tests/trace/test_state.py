@@ -440,7 +440,7 @@ def test_dead_code_and_empty_conditions_are_pruned(tree) -> None:
         for i in qd.range(8):
             unused = jnp.sin(x[i]) + 1
             with qd.when(unused > 0):
-                x[i] * 2
+                _ = x[i] * 2
             x[i] = 1
         return x
 

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import ast
 import builtins
-import copy
-import io
-import linecache
 import math
-import tokenize
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import jax.scipy.special
 import numpy as np
 
+from qdtrace.trace.diagnosis.conditions import bracketed, in_operators, with_brackets
 from qdtrace.trace.diagnosis.statement import UNKNOWN
 from qdtrace.trace.diagnosis.stores import own_name
 
@@ -32,8 +29,6 @@ _EXTREMES = {"max": "maximum", "min": "minimum"}
 _TEXT = "hex", "oct", "bin", "chr", "str", "repr", "format", "print"
 _RANDOM = "`jax.random.uniform(jax.random.fold_in(key, i))`"
 _BOTH = " (both sides are computed: nest two qd.when where the second needs the first)"
-_OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
-_OPERATORS: dict[type[ast.AST], str] = {ast.And: " & ", ast.Or: " | "}
 
 
 def told(statement: Statement, *, truth: bool) -> tuple[str, str] | None:
@@ -76,7 +71,7 @@ def _condition(statement: Statement, node: ast.AST) -> tuple[str, str] | None:
         return f"a condition on the argument `{whole.id}`", (
             f"make it static, `static_argnames={whole.id!r}`, or write `jnp.where({whole.id}, a, b)`"
         )
-    new = _in_operators(_with_brackets(statement, whole))
+    new = in_operators(with_brackets(statement.frame.f_code.co_filename, whole))
     both = _BOTH if any(isinstance(n, ast.And) for n in ast.walk(whole)) else ""
     match parent:
         case ast.Assert():
@@ -117,60 +112,8 @@ def _name_of_condition(node: ast.AST) -> str:
 
 def _else(node: ast.expr) -> str:
     if isinstance(node, ast.IfExp):
-        return f"jnp.where({_in_operators(node.test)}, {ast.unparse(node.body)}, {_else(node.orelse)})"
+        return f"jnp.where({in_operators(node.test)}, {ast.unparse(node.body)}, {_else(node.orelse)})"
     return ast.unparse(node)
-
-
-def _in_operators(node: ast.AST) -> str:
-    """Returns a condition with & | ~ for and, or, not, one comparison at a time."""
-    match node:
-        case ast.BoolOp():
-            return _OPERATORS[type(node.op)].join(map(_bracketed, node.values))
-        case ast.UnaryOp() if isinstance(node.op, ast.Not):
-            return "~" + _bracketed(node.operand)
-        case ast.Compare() if isinstance(node.ops[0], (ast.In, ast.NotIn)):
-            left, right = ast.unparse(node.left), node.comparators[0]
-            if isinstance(right, (ast.List, ast.Tuple, ast.Set)):
-                found = " | ".join(f"({left} == {ast.unparse(item)})" for item in right.elts)
-            else:
-                found = f"jnp.any(jnp.array({ast.unparse(right)}) == {left})"
-            return found if isinstance(node.ops[0], ast.In) else f"~({found})"
-        case ast.Compare() if len(node.ops) > 1:
-            return _chain(node)
-        case _:
-            return ast.unparse(node)
-
-
-def _chain(node: ast.Compare) -> str:
-    """Returns a chain of comparisons as one of each two; `a > 0 & b < 3` as the comparisons that `&` was to join."""
-    text, parts, depth, start = ast.unparse(node), list[str](), 0, 0
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        depth += (token.string in _OPENING) - (token.string in _CLOSING)
-        if not depth and token.string in ("&", "|", "^"):
-            parts += [_bracketed(ast.parse(text[start : token.start[1]].strip(), mode="eval").body), token.string]
-            start = token.end[1]
-    if parts:
-        return " ".join([*parts, _bracketed(ast.parse(text[start:].strip(), mode="eval").body)])
-    operands = [node.left, *node.comparators]
-    pairs = [ast.Compare(a, [op], [b]) for a, op, b in zip(operands, node.ops, operands[1:], strict=False)]
-    return " & ".join(f"({ast.unparse(pair)})" for pair in pairs)
-
-
-def _with_brackets(statement: Statement, node: ast.AST) -> ast.AST:
-    """Returns a condition whose operands that stand in brackets, as `a < (b & c) < d`, stay in them."""
-
-    class Keeper(ast.NodeTransformer):
-        def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
-            line = linecache.getline(statement.frame.f_code.co_filename, node.lineno).encode()
-            held = line[: node.col_offset].rstrip().endswith(b"(") and line[node.end_col_offset :].lstrip()[:1] == b")"
-            return ast.Name(f"({ast.unparse(node)})") if held else node
-
-    return Keeper().visit(copy.deepcopy(node))
-
-
-def _bracketed(node: ast.AST) -> str:
-    text = _in_operators(node)
-    return text if isinstance(node, (ast.Name, ast.Subscript, ast.Attribute, ast.Call)) else f"({text})"
 
 
 # ---------------------------------------------------------------------- calls
@@ -221,11 +164,11 @@ def _builtin(call: ast.Call, own: str, first: str, operands: list[str]) -> tuple
         case "sorted":
             return what, f"`jnp.sort(jnp.stack({stacked}))`"
         case "any" | "all" if items is not call.args:
-            return what, f"`{(' | ' if own == 'any' else ' & ').join(map(_bracketed, items))}`"
+            return what, f"`{(' | ' if own == 'any' else ' & ').join(map(bracketed, items))}`"
         case "any" | "all":
             return what, f"`jnp.{own}(jnp.stack({stacked}))`"
         case "float" | "int" | "complex" | "bool":
-            return what, f"`{_bracketed(call.args[0])}.astype({own})`"
+            return what, f"`{bracketed(call.args[0])}.astype({own})`"
         case "range":
             loop = f"`for j in qd.range({', '.join(operands)}):`"
             return what, f"{loop}, and a qd.local for what goes from one iteration to the next"

@@ -20,6 +20,7 @@ from qdtrace.errors import (
     UnsupportedError,
 )
 from qdtrace.trace.diagnosis.advice import ndrange_in, told
+from qdtrace.trace.diagnosis.precedence import of_floats
 from qdtrace.trace.diagnosis.statement import raised_in
 from qdtrace.trace.diagnosis.stores import stored_in
 from qdtrace.trace.source import is_jax_file, traceback_loc
@@ -98,6 +99,11 @@ def _by_text(error: Exception, loc: Loc | None) -> QdError | None:
             loc=loc or (cause and traceback_loc(cause.__traceback__)),
             help="take it outside, where loops of any length have one: `jax.grad(lambda x: qd.vmap(f)(x).sum())(x)` "
             "gives the gradient of each element; or use jax.jacfwd inside",
+        )
+    if isinstance(error, TypeError) and (bitwise := _BITWISE.match(text)):
+        statement = raised_in(error.__traceback__)
+        return TraceTypeError(
+            f"&, |, ^ and ~ need bools or integers, got {bitwise[1]}", loc=loc, help=of_floats(statement)
         )
     if "JAX arrays are immutable" in text or "does not support item assignment" in text:
         return TraceTypeError(
@@ -205,6 +211,7 @@ _NEEDS_VALUE = (
     jax.errors.ConcretizationTypeError,
 )
 _TRACER = re.compile(r"\b(?:\w*Jaxpr|Jit)Tracer(?:\([^()]*\))?")
+_BITWISE = re.compile(r"(?:and|or|xor|not) does not accept dtype (\w+)")
 _STATIC = re.compile(
     r"format string passed to \w*(?:Tracer|Cell|Buffer)\b|does not support ufuncs|"
     r"setting an array element with a sequence|unhashable type: '\w*Tracer'"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from qdtrace.trace.own_files import is_user_file
 
 if TYPE_CHECKING:
-    from types import FrameType, TracebackType
+    from types import CodeType, FrameType, TracebackType
 
 UNKNOWN = object()
 
@@ -73,14 +73,18 @@ def raised_in(traceback: TracebackType | None) -> Statement | None:
 
 def running_in(frame: FrameType, at: int) -> Statement | None:
     """The statement with the instruction of a frame at the offset `at`; None where its source is not known."""
-    code = frame.f_code
+    path = path_at(frame.f_code, at)
+    return Statement(path, frame) if len(path) > 1 else None
+
+
+def path_at(code: CodeType, at: int) -> tuple[ast.AST, ...]:
+    """Returns the syntax nodes around an instruction, the outermost first; nothing if its source is not known."""
     tree = _tree("".join(linecache.getlines(code.co_filename)))
     positions = list(code.co_positions())
     line, end_line, column, end_column = positions[at // 2]
     if tree is None or line is None or end_line is None or column is None or end_column is None:
-        return None
-    path = _path(tree, (line, column), (end_line, end_column))
-    return Statement(path, frame) if len(path) > 1 else None
+        return ()
+    return _path(tree, (line, column), (end_line, end_column))
 
 
 def subscript_in(statement: Statement) -> ast.Subscript | None:

@@ -1,0 +1,60 @@
+"""Instructions of the user's program that recorded equations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from qdtrace.trace.diagnosis.bytecode import code_map
+from qdtrace.trace.diagnosis.statement import path_at
+from qdtrace.trace.own_files import is_own_file, is_user_file
+from qdtrace.trace.source import expression_at
+
+if TYPE_CHECKING:
+    import ast
+    from types import CodeType
+
+    from qdtrace.trace.compat import JaxprEqn
+
+
+class Place(NamedTuple):
+    """An instruction of the user."""
+
+    code: CodeType
+    at: int
+
+    def operations(self) -> list[str]:
+        """Returns the names of the instruction and of the next one."""
+        codes = code_map(self.code)
+        return [one.opname for one in codes.instructions[codes.at(self.at) :][:2]]
+
+    def updated(self) -> str | None:
+        """Returns the variable that it sets, if it is an in-place operator."""
+        codes = code_map(self.code)
+        return codes.updated(codes.at(self.at))
+
+    def is_dropped_call(self) -> bool:
+        """Returns whether it is a call that is a statement of its own."""
+        operation, following = self.operations()
+        return following == "POP_TOP" and operation.startswith("CALL")
+
+    def is_dropped(self) -> bool:
+        """Returns whether it is a call, an operator or a comparison that is a statement of its own."""
+        operation, following = self.operations()
+        return following == "POP_TOP" and operation.startswith(("CALL", "BINARY_OP", "COMPARE_OP", "UNARY_"))
+
+    def expression(self) -> ast.AST | None:
+        """Returns its expression or statement; None if its source is not known."""
+        return expression_at(self.code, self.at)
+
+    def path(self) -> tuple[ast.AST, ...]:
+        """Returns the syntax nodes around it, the outermost first; nothing if its source is not known."""
+        return path_at(self.code, self.at)
+
+
+def place_of(eqn: JaxprEqn) -> Place | None:
+    """Returns the user's instruction that recorded an equation; None if a library was between."""
+    traceback = eqn.source_info.traceback
+    for code, at in () if traceback is None else zip(*traceback.raw_frames(), strict=True):
+        if is_user_file(code.co_filename):
+            return Place(code, at) if is_own_file(code.co_filename) else None
+    return None
