@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 FuseMode = Literal["off", "auto", "aggressive"]
 Codegen = Literal["auto", "llvm", "triton"]
-ArrayMapping = Literal["auto", "lanes", "batch"]
+ArrayMapping = Literal["auto", "lanes", "batch", "group"]
 Bounds = Literal["raise", "clip", "unchecked"]
 FastMath = Literal[False, True, "approx"]
 Debug = Literal[False, True, "nans"]
@@ -134,8 +134,9 @@ class Options:
     array_mapping: ArrayMapping = _knob(  # noqa: RUF009 - a field
         "auto",
         "who works on arrays of a qd.vmap's lanes: 'lanes' each lane on its own, in the loop; 'batch' XLA on those of "
-        "all lanes, wherever these come together; 'auto' XLA where the function has products or factorisations of "
-        "large arrays (docs/performance.md)",
+        "all lanes, wherever these come together; 'group' the same, but on NVIDIA's GPUs a group of threads for each "
+        "lane where a kernel can be made; 'auto' XLA, or groups on such a GPU, where the function has products or "
+        "factorisations of large arrays (docs/performance.md)",
     )
 
     def __post_init__(self) -> None:

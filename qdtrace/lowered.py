@@ -74,8 +74,8 @@ def _parts(jaxpr: Any, machine: Machine) -> Iterator[StagedProgram | TaskInfo]:
         elif eqn.primitive is derivative_p:
             yield eqn.params["spec"].derived_for(machine)
         elif (stage := described(eqn)) is not None:
-            name, size, reason = stage
-            yield TaskInfo(name, (0, size), "xla", reason, 0, 0)
+            name, size, codegen, reason = stage
+            yield TaskInfo(name, (0, size), codegen, reason, 0, 0)
         else:
             for inner in compat.inner_jaxprs(eqn):
                 yield from _parts(compat.open_jaxpr(inner), machine)

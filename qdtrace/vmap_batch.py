@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from qdtrace.config import current
+from qdtrace.groups.choice import refusal, with_groups
+from qdtrace.groups.primitive import grouped
 from qdtrace.trace import compat
 from qdtrace.trace.allocation import empty
 from qdtrace.trace.dtypes import mode_for
@@ -36,7 +38,7 @@ def chosen_stages(plan: Plan, axes: Sequence[int | None]) -> tuple[list[Stage], 
         return [], set()
     given = [v for v, axis in zip(compat.open_jaxpr(plan.element).invars, axes, strict=True) if axis is not None]
     varies = varying(plan.element, given)
-    limits = None if mode == "batch" else CPU if jax.default_backend() == "cpu" else GPU
+    limits = None if mode in ("batch", "group") else CPU if jax.default_backend() == "cpu" else GPU
     return stages_of(plan.element, varies, limits), varies
 
 
@@ -63,12 +65,21 @@ def _batched(part: Any, operands: Sequence[Value], axes: Sequence[int | None], s
     """Runs a stage for the whole batch; what no element of it differs in is computed once."""
     function = compat.function_of(part)
     in_axes = tuple(axis for _, axis in operands)
+    mode = current().array_mapping
+    as_groups = mode == "group" or (mode == "auto" and jax.default_backend() == "gpu")
 
     def whole(*xs: Any) -> list[Any]:
         if all(axis is None for axis in in_axes):
             return list(function(*xs))
         mapped = jax.vmap(lambda *xs: list(function(*xs)), in_axes, list(axes), axis_size=size)
-        return (with_kernels(mapped) if jax.default_backend() == "cpu" else mapped)(*xs)
+        if not as_groups:
+            return (with_kernels(mapped) if jax.default_backend() == "cpu" else mapped)(*xs)
+        flags = [axis is not None for axis in in_axes]
+        if None in axes or refusal(part, flags) is not None:
+            return with_groups(mapped)(*xs)
+        return grouped(function, flags)(
+            *(x if a is None else jnp.moveaxis(x, a, 0) for x, a in zip(xs, in_axes, strict=True))
+        )
 
     whole.__name__ = whole.__qualname__ = name
     return list(zip(jax.jit(whole)(*(x for x, _ in operands)), axes, strict=True))

@@ -43,8 +43,11 @@ def with_products(f: Callable[..., Any], others: Callable[[Any], Any] | None = N
         others: what becomes of any other equation.
     """
 
-    def change(eqns: Sequence[Any]) -> list[Any]:
-        return [eqn if others is None else others(eqn) for eqn in _ours(eqns)]
+    return rewritten(f, lambda eqns: [eqn if others is None else others(eqn) for eqn in _ours(eqns)])
+
+
+def rewritten(f: Callable[..., Any], change: Callable[[Sequence[Any]], Sequence[Any]]) -> Callable[..., Any]:
+    """Returns a function of arrays with its equations changed, and those of its loops, branches and calls."""
 
     def run(*xs: Any) -> Any:
         closed, shape = jax.make_jaxpr(f, return_shape=True)(*xs)

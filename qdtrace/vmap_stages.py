@@ -117,22 +117,30 @@ def named(f: Any, size: int) -> str:
     return f"{getattr(f, '__name__', type(f).__name__)}.batch_of_{size}"
 
 
-def described(eqn: Any) -> tuple[str, int, str] | None:
-    """Returns name, number of elements and reason of a stage of the whole batch; None for any other equation."""
+def described(eqn: Any) -> tuple[str, int, str, str] | None:
+    """Returns name, number of elements, code generator and reason of a stage of the whole batch.
+
+    None for any other equation.
+    """
     found = _NAME.match(str(eqn.params.get("name", "")))
     if found is None:
         return None
     one = _largest(compat.open_jaxpr(eqn.params["jaxpr"]).eqns)
     shape = "x".join(map(str, one.outvars[0].aval.shape))
-    reason = f"array operations of XLA for all lanes together; the largest: {one.primitive} of {shape}"
-    return found[0], int(found[2]), reason
+    is_group = one.primitive.name == "qd_group"
+    who = "a group of threads for each lane" if is_group else "array operations of XLA for all lanes together"
+    return found[0], int(found[2]), "triton" if is_group else "xla", f"{who}; the largest: {one.primitive} of {shape}"
 
 
 def _largest(eqns: Iterable[Any]) -> Any:
     """Returns the equation whose results have most elements among those that a batched library has, inner ones too."""
     known = _FACTORISATIONS | _SPECTRAL | {"dot_general", "qd_product", "qd_factor", "conv_general_dilated"}
     every = list(compat.all_eqns(tuple(eqns)))
-    return max([e for e in every if e.primitive.name in known] or every, key=lambda e: e.outvars[0].aval.size)
+    groups = [e for e in every if e.primitive.name == "qd_group"]
+    return max(
+        groups or [e for e in every if e.primitive.name in known] or every,
+        key=lambda e: e.outvars[0].aval.size,
+    )
 
 
 def _earliest(eqns: Sequence[Any], bound: Sequence[bool], heavy: Sequence[bool]) -> list[int]:

@@ -1,0 +1,1 @@
+"""Arrays of lanes on a GPU: a warp works on one lane, whose arrays stay in registers."""

@@ -1,0 +1,96 @@
+"""Decides which array work of all lanes runs as groups of a GPU's threads, and writes it as such."""
+
+from __future__ import annotations
+
+import functools
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from qdtrace.groups.primitive import grouped
+from qdtrace.trace import compat
+from qdtrace.vmap_products import rewritten
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_MATRIX = 2
+FACTORISED = 16
+"""The longest side of a matrix that groups factorise, or solve with, faster than XLA's batched library."""
+
+
+def refusal(jaxpr: Any, mapped: Sequence[bool]) -> str | None:
+    """Returns the reason why a jaxpr of one lane is no group of its own; None if it is one."""
+    from qdtrace.groups.kernel import refusal as of_kernel  # it loads Pallas, which is slow
+
+    eqns = list(compat.all_eqns(tuple(compat.open_jaxpr(jaxpr).eqns)))
+    operands = zip(compat.open_jaxpr(jaxpr).invars, mapped, strict=True)
+    is_shared = any(_is_matrix(v.aval) and not is_mapped for v, is_mapped in operands)
+    products = [e for e in eqns if e.primitive.name == "dot_general"]
+    if is_shared and any(not all(_is_matrix(v.aval) for v in e.invars) for e in products):
+        return "a matrix that all lanes share, times vectors: one product of all lanes is faster"
+    factors = [e for e in eqns if e.primitive.name in ("cholesky", "triangular_solve")]
+    if any(e.invars[0].aval.shape[-1] > FACTORISED for e in factors):
+        return f"a factorisation of a side over {FACTORISED}"
+    if not products and not factors:
+        return "no product"
+    return of_kernel(jaxpr, mapped)
+
+
+def _is_matrix(aval: Any) -> bool:
+    return sum(n > 1 for n in aval.shape) >= _MATRIX
+
+
+def with_groups(f: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function of arrays whose batched products and factorisations run as groups, one by one."""
+    return rewritten(f, lambda eqns: [one for eqn in eqns for one in _ours(eqn)])
+
+
+def _ours(eqn: Any) -> list[Any]:
+    """Returns the equations of a group in the place of an equation of a batch, where there is one."""
+    name = eqn.primitive.name
+    found = (
+        _product(eqn) if name == "dot_general" else _factor(eqn) if name in ("cholesky", "triangular_solve") else None
+    )
+    return [eqn] if found is None else compat.inlined(found, eqn)
+
+
+def _product(eqn: Any) -> Callable[..., Any] | None:
+    (contracted, batch) = eqn.params["dimension_numbers"]
+    avals = [v.aval for v in eqn.invars]
+    if len(contracted[0]) != 1 or len(batch[0]) != 1 or any(a.ndim != _MATRIX + 1 for a in avals):
+        return None
+    axes = [b for (b,) in batch]
+    inner = tuple((c - (b < c),) for (c,), b in zip(contracted, axes, strict=True))
+    params: dict[str, Any] = {**eqn.params, "dimension_numbers": (inner, ((), ())), "out_sharding": None}
+    one = functools.partial(lax.dot_general, **params)
+    lanes = [jax.ShapeDtypeStruct((*a.shape[:b], *a.shape[b + 1 :]), a.dtype) for a, b in zip(avals, axes, strict=True)]
+    if not all(map(_is_matrix, lanes)) or refusal(jax.make_jaxpr(one)(*lanes), (True, True)) is not None:
+        return None
+
+    def run(x: Any, y: Any) -> Any:
+        operands = (jnp.moveaxis(z, b, 0) for z, b in zip((x, y), axes, strict=True))
+        return grouped(lambda x, y: [one(x, y)], (True, True))(*operands)[0]
+
+    return run
+
+
+def _factor(eqn: Any) -> Callable[..., Any] | None:
+    lead = eqn.invars[0].aval.shape[:-2]
+    lanes = [jax.ShapeDtypeStruct(v.aval.shape[-2:], v.aval.dtype) for v in eqn.invars]
+
+    def one(*xs: Any) -> list[Any]:
+        return compat.bind_eqn(eqn, list(xs))
+
+    flags = [True] * len(lanes)
+    if not lead or 0 in lead or refusal(jax.make_jaxpr(one)(*lanes), flags) is not None:
+        return None
+
+    def run(*xs: Any) -> Any:
+        made = grouped(one, flags)(*(x.reshape(prod(lead), *x.shape[-2:]) for x in xs))
+        return [y.reshape(*lead, *y.shape[1:]) for y in made]
+
+    return run

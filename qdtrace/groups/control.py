@@ -1,0 +1,63 @@
+"""Rules of calls, which are taken in, and of loops with a constant number of iterations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax.numpy as jnp
+from jax import lax
+
+from qdtrace.groups.registry import results_of, rule, run
+from qdtrace.groups.tiles import RefusedError, Tile, spread
+from qdtrace.trace import compat
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from qdtrace.groups.registry import Scope
+    from qdtrace.groups.tiles import Memory
+
+
+@rule("jit", "pjit", "closed_call", "remat2", "checkpoint", "custom_jvp_call", "custom_vjp_call")
+def _call(eqn: Any, scope: Scope) -> Sequence[Tile | Memory]:
+    inner = compat.called_jaxpr(eqn)
+    if inner is None:
+        raise RefusedError(f"the primitive {eqn.primitive.name}")
+    opened = compat.open_jaxpr(inner)
+    places = [scope.places.get(v) for v in eqn.outvars]
+    given = [scope.values[v] if isinstance(v, compat.Var) else scope.tile(v) for v in eqn.invars]
+    made = run(opened, compat.constants_of(inner), given, places)
+    return [made.values[v] if isinstance(v, compat.Var) else made.tile(v) for v in opened.outvars]
+
+
+@rule("scan")
+def _scan(eqn: Any, scope: Scope) -> list[Tile | Memory]:
+    params = eqn.params
+    inner = params["jaxpr"]
+    opened, constants = compat.open_jaxpr(inner), compat.constants_of(inner)
+    n_consts, n_carry = compat.scan_counts(params)
+    length, is_reverse = params["length"], params["reverse"]
+    consts = [scope.tile(v) for v in eqn.invars[:n_consts]]
+    start = [scope.tile(v) for v in eqn.invars[n_consts : n_consts + n_carry]]
+    rows = [scope.memory(v) for v in eqn.invars[n_consts + n_carry :]]
+    kept: list[Memory | None] = []
+    for v in eqn.outvars[n_carry:]:
+        place = scope.places.get(v)
+        if place is None and type(v).__name__ != "DropVar":
+            raise RefusedError("a loop whose rows the kernel reads again")
+        kept.append(place)
+    shapes = [v.aval.shape for v in opened.invars[n_consts : n_consts + n_carry]]
+
+    def step(k: Any, carry: tuple[Any, ...]) -> tuple[Any, ...]:
+        at = length - 1 - k if is_reverse else k
+        given = [*consts, *(Tile(x, s) for x, s in zip(carry, shapes, strict=True)), *(row.row(at) for row in rows)]
+        made = results_of(opened, constants, given)
+        for place, tile in zip(kept, made[n_carry:], strict=True):
+            if place is not None:
+                place.row(at).store(tile)
+        return tuple(spread(tile, s) for tile, s in zip(made, shapes, strict=False))
+
+    values = tuple(spread(tile, s) for tile, s in zip(start, shapes, strict=True))
+    made = lax.fori_loop(jnp.int32(0), jnp.int32(length), step, values) if length else values
+    carried = [Tile(x, s) for x, s in zip(made, shapes, strict=True)]
+    return [*carried, *(Tile(jnp.zeros(()), ()) if place is None else place for place in kept)]

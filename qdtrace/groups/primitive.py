@@ -1,0 +1,199 @@
+"""The primitive of array work of all lanes that kernels run on a GPU, a warp a lane, with its derivatives and batches.
+
+It holds the jaxpr of one lane. Derivatives are JAX's of that jaxpr, cut into what the values need and what is linear
+in the tangents: each is the primitive again, so reverse mode and higher orders run as groups, too (docs/design/0050).
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+from jax.interpreters import ad, batching, mlir
+
+from qdtrace.trace import compat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+group_p = compat.Primitive("qd_group")
+"""The jaxpr of one lane, `jaxpr`, for lanes along the first axis of the operands that are `mapped`, and of all results.
+
+With `interpret` its kernel runs in Pallas's interpreter, on any machine.
+"""
+group_p.multiple_results = True
+
+
+def grouped(f: Callable[..., Any], mapped: Sequence[bool], *, interpret: bool = False) -> Callable[..., list[Any]]:
+    """Returns the function of all lanes of a function of one that gives a list of arrays."""
+
+    def run(*xs: Any) -> list[Any]:
+        lane = [jax.ShapeDtypeStruct(x.shape[1:] if m else x.shape, x.dtype) for x, m in zip(xs, mapped, strict=True)]
+        return _bind(jax.make_jaxpr(f)(*lane), mapped, xs, interpret)
+
+    return run
+
+
+def _bind(jaxpr: Any, mapped: Sequence[bool], operands: Sequence[Any], interpret: bool) -> list[Any]:
+    """Binds the primitive for a closed jaxpr; what is no work for a lane stays outside.
+
+    Results that are operands, literals, or another result again, are not made twice.
+    """
+    opened = compat.open_jaxpr(jaxpr)
+    constants = list(compat.constants_of(jaxpr))
+    known = dict(zip(opened.invars, zip(operands, mapped, strict=True), strict=True))
+    made = list(dict.fromkeys(v for v in opened.outvars if isinstance(v, compat.Var) and v not in known))
+    lanes = _lanes(operands, mapped)
+    found: dict[Any, Any] = {}
+    if made:
+        eqns = compat.without_dead_code(compat.jaxpr_of(opened.eqns, [*opened.constvars, *opened.invars], made)).eqns
+        used = {v for eqn in eqns for v in eqn.invars if isinstance(v, compat.Var)} | set(made)
+        every = [*zip(opened.constvars, constants, [False] * len(constants), strict=True)]
+        every += zip(opened.invars, operands, mapped, strict=True)
+        taken = [one for one in every if one[0] in used]
+        if not any(is_mapped for _, _, is_mapped in taken):
+            taken.append(next(one for one in every if one[2]))  # which says how many lanes there are
+        variables, values, flags = zip(*taken, strict=True)
+        lane = compat.jaxpr_of(eqns, variables, made)
+        results = group_p.bind(*values, jaxpr=lane, mapped=tuple(flags), interpret=interpret)
+        found = dict(zip(made, results, strict=True))
+
+    def result(v: Any) -> Any:
+        is_variable = isinstance(v, compat.Var)
+        if is_variable and v in found:
+            return found[v]
+        x, is_mapped = known[v] if is_variable else (v.val, False)
+        aval: Any = v.aval
+        x = jnp.asarray(x, aval.dtype)
+        return x if is_mapped else jnp.broadcast_to(x, (lanes, *x.shape))
+
+    return [result(v) for v in opened.outvars]
+
+
+def _lanes(operands: Sequence[Any], mapped: Sequence[bool]) -> int:
+    return next(x.shape[0] for x, is_mapped in zip(operands, mapped, strict=True) if is_mapped)
+
+
+def _types(*operands: Any, jaxpr: Any, mapped: Any, interpret: bool) -> list[Any]:
+    lanes = _lanes(operands, mapped)
+    outs = compat.open_jaxpr(jaxpr).outvars
+    return [compat.array_type((lanes, *v.aval.shape), v.aval.dtype, operands) for v in outs]
+
+
+def _by_xla(*operands: Any, jaxpr: Any, mapped: Any, interpret: bool) -> list[Any]:
+    """Runs the lanes by XLA's operations on batches."""
+    return list(jax.vmap(compat.function_of(jaxpr), [0 if m else None for m in mapped])(*operands))
+
+
+def _by_kernel(*operands: Any, jaxpr: Any, mapped: Any, interpret: bool) -> list[Any]:
+    """Runs the lanes by a kernel, or by XLA where none can be made."""
+    from qdtrace.groups.kernel import run_groups  # it loads Pallas, which is slow
+    from qdtrace.groups.tiles import RefusedError
+
+    try:
+        return run_groups(jaxpr, mapped, operands, interpret=interpret)
+    except RefusedError:
+        return _by_xla(*operands, jaxpr=jaxpr, mapped=mapped, interpret=interpret)
+
+
+def _anywhere(*operands: Any, interpret: bool, **params: Any) -> list[Any]:
+    return (_by_kernel if interpret else _by_xla)(*operands, interpret=interpret, **params)
+
+
+def _tangents(
+    primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Any, mapped: Sequence[bool], interpret: bool
+) -> tuple[Any, Any]:
+    """Runs JAX's linearisation of one lane, as two groups: of the values, and of what is linear in the tangents."""
+    f = compat.function_of(jaxpr)
+    moves = [type(t) is not ad.Zero for t in tangents]
+    structure: list[Any] = []
+
+    def values(*xs: Any) -> list[Any]:
+        def moved(*ys: Any) -> list[Any]:
+            left = iter(ys)
+            return list(f(*(next(left) if m else x for m, x in zip(moves, xs, strict=True))))
+
+        outs, linear = jax.linearize(moved, *(x for m, x in zip(moves, xs, strict=True) if m))
+        residuals, tree = jax.tree.flatten(linear)
+        structure[:] = [tree]
+        return [*outs, *residuals]
+
+    everything = grouped(values, mapped, interpret=interpret)(*primals)
+    count = len(compat.open_jaxpr(jaxpr).outvars)
+    outs, residuals = everything[:count], everything[count:]
+    kinds = [compat.tangent_type(y) for y in outs]
+    dense = [k for k, kind in enumerate(kinds) if kind.dtype != jax.dtypes.float0]
+
+    def linear(*xs: Any) -> list[Any]:
+        made = jax.tree.unflatten(structure[0], xs[: len(residuals)])(*xs[len(residuals) :])
+        return [made[k] for k in dense]
+
+    given = [(t, m) for t, m in zip(tangents, mapped, strict=True) if type(t) is not ad.Zero]
+    flags = [True] * len(residuals) + [m for _, m in given]
+    made = dict(
+        zip(dense, grouped(linear, flags, interpret=interpret)(*residuals, *(t for t, _ in given)), strict=True)
+    )
+    return outs, [made.get(k, ad.Zero(kind)) for k, kind in enumerate(kinds)]
+
+
+def _adjoints(
+    adjoints: Sequence[Any], *operands: Any, jaxpr: Any, mapped: Sequence[bool], interpret: bool
+) -> list[Any]:
+    """Transposes one lane; adjoints of an operand that all lanes share are summed over them."""
+    f = compat.function_of(jaxpr)
+    linear = [ad.is_undefined_primal(x) for x in operands]
+    types = [v.aval for v in compat.open_jaxpr(jaxpr).invars]
+    given = [k for k, ct in enumerate(adjoints) if type(ct) is not ad.Zero]
+    if not given:
+        return [ad.Zero(x.aval) if is_linear else None for x, is_linear in zip(operands, linear, strict=True)]
+    residuals = [x for x, is_linear in zip(operands, linear, strict=True) if not is_linear]
+
+    def transposed(*xs: Any) -> list[Any]:
+        def applied(*ys: Any) -> list[Any]:
+            left, right = iter(ys), iter(xs)
+            made = f(*(next(left) if is_linear else next(right) for is_linear in linear))
+            return [made[k] for k in given]
+
+        likes = [t for t, is_linear in zip(types, linear, strict=True) if is_linear]
+        return list(jax.linear_transpose(applied, *likes)(list(xs[len(residuals) :])))
+
+    flags = [m for m, is_linear in zip(mapped, linear, strict=True) if not is_linear] + [True] * len(given)
+    cts = [adjoints[k] for k in given]
+    made = iter(grouped(transposed, flags, interpret=interpret)(*residuals, *cts))
+    return [
+        (next(made) if m else jnp.sum(next(made), 0)) if is_linear else None
+        for m, is_linear in zip(mapped, linear, strict=True)
+    ]
+
+
+def _mapped(
+    operands: Sequence[Any], axes: Sequence[Any], *, jaxpr: Any, mapped: Sequence[bool], interpret: bool
+) -> tuple[list[Any], list[int]]:
+    """Makes lanes of the elements of another axis."""
+    more = next(x.shape[a] for x, a in zip(operands, axes, strict=True) if a is not None)
+    moved = [x if a is None else jnp.moveaxis(x, a, 0) for x, a in zip(operands, axes, strict=True)]
+    lanes = next(x.shape[0 if a is None else 1] for x, a, m in zip(moved, axes, mapped, strict=True) if m)
+
+    def joined(x: Any, is_new: bool, is_mapped: bool) -> Any:
+        if not (is_new or is_mapped):
+            return x
+        x = x if is_new else x[None]
+        x = x if is_mapped else x[:, None]
+        return jnp.broadcast_to(x, (more, lanes, *x.shape[2:])).reshape(more * lanes, *x.shape[2:])
+
+    new = [a is not None for a in axes]
+    whole = map(joined, moved, new, mapped)
+    flags = tuple(map(max, new, mapped))
+    outs = group_p.bind(*whole, jaxpr=jaxpr, mapped=flags, interpret=interpret)
+    return [y.reshape(more, lanes, *y.shape[1:]) for y in outs], [0] * len(outs)
+
+
+group_p.def_impl(lambda *operands, **params: jax.jit(functools.partial(group_p.bind, **params))(*operands))
+group_p.def_abstract_eval(_types)
+ad.primitive_jvps[group_p] = _tangents
+ad.primitive_transposes[group_p] = _adjoints
+batching.primitive_batchers[group_p] = _mapped
+mlir.register_lowering(group_p, mlir.lower_fun(_anywhere, multiple_results=True))
+mlir.register_lowering(group_p, mlir.lower_fun(_by_kernel, multiple_results=True), platform="cuda")

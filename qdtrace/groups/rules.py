@@ -1,0 +1,119 @@
+"""Rules of elementwise operations, products, sums, and of the order and number of axes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax.numpy as jnp
+from jax import lax
+
+from qdtrace.groups.registry import rule
+from qdtrace.groups.tiles import RefusedError, Tile, filled, padded, spread
+from qdtrace.trace import compat
+
+if TYPE_CHECKING:
+    from qdtrace.groups.registry import Scope
+
+_PRODUCT_DTYPES = tuple(map(jnp.dtype, ("float32", "float16", "bfloat16")))
+
+
+@rule(
+    "abs", "add", "add_any", "and", "ceil", "convert_element_type", "copy", "cos", "div", "eq", "exp", "expm1", "floor",
+    "ge", "gt", "integer_pow", "is_finite", "le", "log", "log1p", "logistic", "lt", "max", "min", "mul", "ne", "neg",
+    "not", "or", "pow", "rsqrt", "select_n", "sign", "sin", "sqrt", "square", "stop_gradient", "sub", "tanh", "xor",
+)  # fmt: skip
+def _elementwise(eqn: Any, scope: Scope) -> list[Tile]:
+    out = eqn.outvars[0].aval
+    operands = [spread(tile, out.shape) for tile in scope.tiles(eqn)]
+    (made,) = compat.bind_eqn(eqn, operands)
+    return [Tile(made, out.shape)]
+
+
+@rule("broadcast_in_dim")
+def _broadcast(eqn: Any, scope: Scope) -> list[Tile]:
+    shape, places = eqn.params["shape"], eqn.params["broadcast_dimensions"]
+    tile = scope.tile(eqn.invars[0])
+    sides = padded(shape)
+    if not tile.shape:
+        return [Tile(jnp.full(sides, tile.value), shape)]
+    return [Tile(lax.broadcast_in_dim(tile.value, sides, places), shape)]
+
+
+@rule("transpose")
+def _transpose(eqn: Any, scope: Scope) -> list[Tile]:
+    tile, order = scope.tile(eqn.invars[0]), eqn.params["permutation"]
+    shape = tuple(tile.shape[k] for k in order)
+    return [Tile(lax.transpose(tile.value, order), shape, tile.is_zero_outside)]
+
+
+@rule("reshape", "squeeze", "expand_dims")
+def _reshape(eqn: Any, scope: Scope) -> list[Tile]:
+    tile, shape = scope.tile(eqn.invars[0]), eqn.outvars[0].aval.shape
+    if [n for n in tile.shape if n > 1] != [n for n in shape if n > 1]:
+        raise RefusedError("a reshape that splits or joins axes")
+    return [Tile(tile.value.reshape(padded(shape)), shape, tile.is_zero_outside)]
+
+
+@rule("slice", "dynamic_slice")
+def _slice(eqn: Any, scope: Scope) -> list[Tile]:
+    """Returns some elements of a tile: one along an axis, or the first ones while the sides of the tile stay."""
+    tile, shape = scope.tile(eqn.invars[0]), eqn.outvars[0].aval.shape
+    value = tile.value
+    if any(step != 1 for step in eqn.params.get("strides") or ()):
+        raise RefusedError("a slice with steps")
+    starts = eqn.params.get("start_indices") or [scope.tile(v).value for v in eqn.invars[1:]]
+    for axis, (have, want, start) in enumerate(zip(tile.shape, shape, starts, strict=True)):
+        if have == want:
+            continue
+        if want == 1:
+            at = lax.clamp(jnp.int32(0), jnp.asarray(start, jnp.int32), jnp.int32(have - 1))
+            here = lax.broadcasted_iota(jnp.int32, value.shape, axis) == at
+            value = jnp.sum(jnp.where(here, value, jnp.zeros((), value.dtype)), axis, keepdims=True).astype(value.dtype)
+        elif not isinstance(start, int) or start or padded((want,)) != padded((have,)):
+            raise RefusedError("a slice of several elements")
+    return [Tile(value, shape)]
+
+
+@rule("iota")
+def _iota(eqn: Any, scope: Scope) -> list[Tile]:
+    shape, dtype = eqn.params["shape"], eqn.params["dtype"]
+    return [Tile(lax.broadcasted_iota(dtype, padded(shape), eqn.params["dimension"]), shape)]
+
+
+_IDENTITIES = {"reduce_sum": 0, "reduce_max": -jnp.inf, "reduce_min": jnp.inf}
+
+
+@rule(*_IDENTITIES)
+def _reduce(eqn: Any, scope: Scope) -> list[Tile]:
+    tile, axes = scope.tile(eqn.invars[0]), tuple(eqn.params["axes"])
+    name = eqn.primitive.name
+    if not jnp.issubdtype(tile.value.dtype, jnp.floating):
+        raise RefusedError(f"{name} of {tile.value.dtype}")
+    made = filled(tile, axes, _IDENTITIES[name])
+    f = {"reduce_sum": jnp.sum, "reduce_max": jnp.max, "reduce_min": jnp.min}[name]
+    for axis in sorted(axes, reverse=True):
+        # a sum over one element needs no reduction
+        made = lax.squeeze(made, (axis,)) if made.shape[axis] == 1 else f(made, axis)
+    return [Tile(made.astype(tile.value.dtype), eqn.outvars[0].aval.shape)]
+
+
+@rule("dot_general")
+def _product(eqn: Any, scope: Scope) -> list[Tile]:
+    (contracted, (lhs_batch, _)) = eqn.params["dimension_numbers"]
+    tiles, out = scope.tiles(eqn), eqn.outvars[0].aval
+    if lhs_batch or len(contracted[0]) != 1:
+        raise RefusedError("a product with batch axes, or over several axes")
+    if any(t.value.dtype != out.dtype for t in tiles) or out.dtype not in _PRODUCT_DTYPES:
+        raise RefusedError(f"a product in {out.dtype}")
+    values = [filled(tile, axes) for tile, axes in zip(tiles, contracted, strict=True)]
+    x, y = (jnp.moveaxis(v, axis, -1) for v, (axis,) in zip(values, contracted, strict=True))
+    if min(*x.shape, *y.shape) > 1 and x.ndim == y.ndim == 2:
+        params = {**eqn.params, "out_sharding": None}
+        made = eqn.primitive.bind(*values, **params)
+    else:
+        sides = (*x.shape[:-1], *(1,) * (y.ndim - 1), x.shape[-1])
+        wide = jnp.promote_types(out.dtype, jnp.float32)
+        made = x.reshape(sides).astype(wide) * y.astype(wide)
+        made = lax.squeeze(made, (made.ndim - 1,)) if made.shape[-1] == 1 else jnp.sum(made, -1)
+        made = made.astype(out.dtype)
+    return [Tile(made, out.shape)]

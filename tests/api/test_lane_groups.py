@@ -1,0 +1,223 @@
+"""Groups of threads for each lane: kernels in Pallas's interpreter, derivatives of any order, batches, the choice."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import qdtrace as qd
+from benchmarks.array_lanes import cholesky_solve, kalman, predictions
+from qdtrace.groups.kernel import refusal, run_groups
+from qdtrace.groups.primitive import grouped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+pytestmark = pytest.mark.cpu
+
+
+def shapes(*of: str) -> Callable[[int], list[tuple[int, ...]]]:
+    known: dict[str, Callable[[int], tuple[int, ...]]] = {
+        "matrix": lambda n: (n, n), "wide": lambda n: (n, n // 2 + 1), "vector": lambda n: (n,),
+        "rows": lambda n: (3, n, n),
+    }  # fmt: skip
+    return lambda n: [known[name](n) for name in of]
+
+
+def solve(lower: bool, transpose: bool, unit: bool, left: bool) -> Callable[[Any, Any], Any]:
+    def run(a: Any, b: Any) -> Any:
+        a = a @ a.T + 2 * jnp.eye(len(a))
+        return lax.linalg.triangular_solve(
+            a, b if left else b.T, left_side=left, lower=lower, transpose_a=transpose, unit_diagonal=unit
+        )
+
+    return run
+
+
+def factor(a: Any) -> Any:
+    return jnp.linalg.cholesky(a @ a.T + jnp.eye(len(a)))
+
+
+def summed(p: Any, rows: Any) -> Any:
+    def step(p: Any, f: Any) -> tuple[Any, Any]:
+        p = f @ p @ f.T * 0.5 + jnp.eye(len(p))
+        return p, jnp.sum(p, 0)
+
+    return lax.scan(step, p, rows, reverse=True)
+
+
+FUNCTIONS: dict[str, tuple[Callable[..., Any], Callable[[int], list[tuple[int, ...]]]]] = {
+    "product": (lambda a, b: a @ b, shapes("matrix", "wide")),
+    "transposed": (lambda a, b: (a.T @ b).T, shapes("matrix", "wide")),
+    "outer": (lambda a, b: b @ b.T + a, shapes("matrix", "wide")),
+    "vectors": (lambda a, v: (a @ v) @ a * jnp.dot(v, v) + jnp.outer(v, v)[0], shapes("matrix", "vector")),
+    "elements": (lambda a, v: jnp.where(a > v, jnp.tanh(a) / (1 + a * a), a.max(0)), shapes("matrix", "vector")),
+    "predictions": (predictions, shapes("matrix", "matrix")),
+    "rows of a loop": (summed, shapes("matrix", "rows")),
+    "factor": (factor, shapes("matrix")),
+    "factor and solve": (lambda a, v: cholesky_solve(a @ a.T + jnp.eye(len(a)), v), shapes("matrix", "vector")),
+    "lower": (solve(True, False, False, True), shapes("matrix", "wide")),
+    "lower transposed": (solve(True, True, True, True), shapes("matrix", "wide")),
+    "upper": (solve(False, False, True, True), shapes("matrix", "wide")),
+    "upper from the right": (solve(False, True, False, False), shapes("matrix", "wide")),
+    "lower from the right": (solve(True, False, False, False), shapes("matrix", "wide")),
+}  # fmt: skip
+
+
+def drawn(sizes: Sequence[tuple[int, ...]], lanes: int, dtype: str = "float32") -> list[Any]:
+    rng = np.random.default_rng(len(sizes[0]) + sizes[0][0])
+    return [jnp.asarray(rng.normal(size=(lanes, *s)) / np.sqrt(s[-1])).astype(dtype) for s in sizes]
+
+
+def by_kernel(f: Callable[..., Any], args: Sequence[Any]) -> Any:
+    lane, shape = jax.make_jaxpr(f, return_shape=True)(*(x[0] for x in args))
+    assert refusal(lane, [True] * len(args)) is None
+    return jax.tree.unflatten(jax.tree.structure(shape), run_groups(lane, [True] * len(args), args, interpret=True))
+
+
+def same(got: Any, want: Any, digits: float) -> None:
+    for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+        assert (one.shape, one.dtype) == (other.shape, other.dtype)
+        np.testing.assert_allclose(
+            one.astype("float32"), other.astype("float32"), rtol=0, atol=digits * max(1.0, float(jnp.abs(other).max()))
+        )
+
+
+def gradient(f: Any, count: int) -> Any:
+    return jax.grad(lambda *a: sum(jnp.sum(jnp.sin(y)) for y in jax.tree.leaves(f(*a))), argnums=tuple(range(count)))
+
+
+@pytest.fixture(autouse=True)
+def precision() -> Any:
+    with jax.default_matmul_precision("highest"):
+        yield
+
+
+@pytest.mark.parametrize("n", [3, 17])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_kernels_give_what_the_batch_gives(name: str, n: int) -> None:
+    f, sizes = FUNCTIONS[name]
+    args = drawn(sizes(n), 3)
+    same(by_kernel(f, args), jax.vmap(f)(*args), 1e-5)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("lanes", [1, 31, 1000])
+@pytest.mark.parametrize("n", [1, 7, 8, 15, 16, 31, 32, 33, 63, 64])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_kernels_of_every_size(name: str, n: int, lanes: int) -> None:
+    f, sizes = FUNCTIONS[name]
+    if n == 1 and ("factor" in name or "upper" in name or "lower" in name):
+        return
+    args = drawn(sizes(n), lanes)
+    same(by_kernel(f, args), jax.vmap(f)(*args), 1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_short_floats(dtype: str) -> None:
+    args = drawn([(17, 17)] * 2, 3, dtype)
+    f = lambda a, b: (a @ b + a) @ (b @ a.sum(0))  # noqa: E731
+    same(by_kernel(f, args), jax.vmap(f)(*args), 0.05 if dtype == "bfloat16" else 0.01)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_derivatives_by_xla(name: str) -> None:
+    f, sizes = FUNCTIONS[name]
+    args = drawn(sizes(9), 3)
+    count = len(args)
+    group = lambda *xs: grouped(lambda *xs: jax.tree.leaves(f(*xs)), [True] * count)(*xs)  # noqa: E731
+    assert "qd_group" in str(jax.make_jaxpr(gradient(group, count))(*args))
+    same(jax.jit(gradient(group, count))(*args), gradient(jax.vmap(f), count)(*args), 1e-4)
+    if name in ("predictions", "factor", "rows of a loop"):
+        second = lambda g: jax.jvp(gradient(g, count), args, [jnp.cos(x) for x in args])[1]  # noqa: E731
+        same(second(group), second(jax.vmap(f)), 1e-3)
+
+
+@pytest.mark.parametrize("name", ["predictions", "factor and solve", "rows of a loop"])
+def test_derivatives_by_kernels(name: str) -> None:
+    f, sizes = FUNCTIONS[name]
+    args = drawn(sizes(17), 2)
+    group = grouped(lambda *xs: jax.tree.leaves(f(*xs)), [True] * len(args), interpret=True)
+    same(gradient(group, len(args))(*args), gradient(jax.vmap(f), len(args))(*args), 1e-4)
+
+
+def test_batches_and_shared_operands() -> None:
+    (f, _), (a, p) = FUNCTIONS["predictions"], drawn([(9, 9)] * 2, 6)
+    group = lambda a, p: grouped(lambda a, p: [f(a, p)], (False, True))(a, p)[0]  # noqa: E731
+    plain = jax.vmap(f, (None, 0))
+    same(gradient(group, 2)(a[0], p), gradient(plain, 2)(a[0], p), 1e-4)
+    more = jnp.stack([p, 2 * p], 1)
+    for axes, args in (((None, 1), (a[0], more)), ((0, None), (a, p)), ((0, 1), (a[:2], more))):
+        same(jax.vmap(group, axes)(*args), jax.vmap(plain, axes)(*args), 1e-4)
+
+
+def test_results_that_are_operands_or_constants() -> None:
+    (a,) = drawn([(5, 5)], 4)
+    got = grouped(lambda a: [a, a @ a, jnp.zeros((2,)), a @ a, 3.0], [True])(a)
+    same(got, [a, a @ a, jnp.zeros((4, 2)), a @ a, jnp.full(4, 3.0)], 1e-6)
+
+
+def test_a_matrix_without_a_factor_has_nan() -> None:
+    a = jnp.stack([jnp.eye(17), jnp.eye(17).at[9, 9].set(-1)])
+    same(by_kernel(jnp.linalg.cholesky, [a]), jnp.linalg.cholesky(a), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("f", "size", "why"),
+    [
+        (jnp.sort, (5, 5), "the primitive sort"),
+        (lambda a: a @ a, (65, 65), r"an array of shape \(65, 65\)"),
+        (lambda a: a.sum(0), (0, 3), "an array without elements"),
+        (lambda a: a.reshape(25), (5, 5), "a reshape that splits or joins axes"),
+        (lambda a: a + 1j, (5, 5), "complex64"),
+        (lambda a: lax.scan(lambda c, x: (c, x), 0.0, lax.scan(lambda c, x: (c, x), 0.0, a)[1])[1], (3, 5), "rows"),
+    ],
+)
+def test_what_no_kernel_is_made_of(f: Any, size: Any, why: str) -> None:
+    found = refusal(jax.make_jaxpr(f)(jnp.zeros(size)), [True])
+    assert found is not None
+    assert re.search(why, found)
+
+
+def generators(f: Any, args: Sequence[Any], axes: Any = 0, mode: str = "group") -> list[str]:
+    low = qd.jit(lambda *a: qd.vmap(f, axes)(*a), options={"array_mapping": mode}).lower(*args)
+    return [task.codegen for task in low.tasks]
+
+
+def test_the_choice() -> None:
+    args = drawn([(17, 17), (17, 17), (17,)], 4)
+    assert generators(predictions, args[:2]) == ["triton"]
+    assert generators(predictions, args[:2], mode="batch") == ["xla"]
+    assert generators(lambda a, b: jnp.sort(a, 0) @ b @ a, args[:2]) == ["triton"]  # but for the sort
+    assert generators(lambda a, v: jnp.tanh(a @ v), (args[0][0], args[2]), (None, 0)) == ["xla"]
+    assert generators(kalman, (args[0], args[1], args[2])) == ["triton"]
+    low = qd.jit(lambda a: qd.vmap(factor)(a), options={"array_mapping": "group"}).lower(args[0])
+    assert low.tasks[0].reason == "a group of threads for each lane; the largest: qd_group of 4x17x17"
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_mapped_functions(axis: int) -> None:
+    a, b = drawn([(9, 9)] * 2, 4)
+    b = jnp.moveaxis(b, 0, axis)
+    for f in (predictions, lambda a, b: jnp.sort(a, 0) @ b @ factor(a), lambda a, b: (a @ b, jnp.eye(3))):
+        with qd.options(array_mapping="group"):
+            got = jax.jit(qd.vmap(f, (0, axis)))(a, b)
+            slopes = gradient(qd.vmap(f, (0, axis)), 2)(a, b)
+        same(got, jax.vmap(f, (0, axis))(a, b), 1e-5)
+        same(slopes, gradient(jax.vmap(f, (0, axis)), 2)(a, b), 1e-3)
+
+
+def test_lowered_for_a_gpu() -> None:
+    if jax.__version_info__ >= (0, 11):
+        pytest.skip("newer releases compile a kernel as it is lowered, by the plugin of a GPU")
+    args = drawn([(17, 17)] * 2, 4)
+    group = grouped(lambda a, b: [predictions(a, b)], [True] * 2)
+    text = jax.jit(gradient(group, 2)).trace(*args).lower(lowering_platforms=("cuda",)).as_text()
+    assert text.count("xla.gpu.triton") == 2
+    assert "stablehlo.dot_general" not in text
