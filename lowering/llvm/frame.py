@@ -59,13 +59,14 @@ class Frame:
         """True if the function is so long that it is emitted in parts."""
         self.crossings = Crossings(text)
         """Memory of values that cross from part to part."""
-        self._emit = emit
+        self.emit_eqns = emit
+        """Emits equations of a block into a frame."""
         self._cache: dict[object, str] = {}
         self._undo: list[object] = []
 
     def emit(self, eqns: Sequence[Eqn]) -> None:
         """Emits equations of a block, in order."""
-        self._emit(self, eqns)
+        self.emit_eqns(self, eqns)
 
     # Values
 

@@ -84,6 +84,7 @@ def emit_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> Ta
             width=width, vectors=vectors, uniformity=uniformity, row=made.shape.row,
             accumulation=accumulation,
         )  # fmt: skip
+        frame.inner = made.shape.inner
         return _Function(frame, plan, aliases if of is None else alias_metadata(of.facts, module))
 
     whole = (shape.width, shape.vectors)

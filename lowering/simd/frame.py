@@ -21,7 +21,7 @@ from qdtrace.ir.program import Atom, Literal, Var
 from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
     from lowering.llvm.facts import TaskFacts
     from lowering.llvm.frame import EmitEqns
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from lowering.llvm.text import Text
     from lowering.simd.accumulation.plan import AccumulationPlan
     from lowering.simd.descriptions import LaneCounts, Row
+    from lowering.simd.inner.facts import InnerLoop
     from qdtrace.analysis.uniformity import Uniformity
+    from qdtrace.ir.program import Eqn
 
 
 class LaneFrame(Frame):
@@ -65,6 +67,8 @@ class LaneFrame(Frame):
         self.alike = False
         """True if nearly always all lanes are active or none is."""
         self.accumulators = Accumulators(accumulation)
+        self.inner: Mapping[Eqn, InnerLoop] = {}
+        """Loops that run in vectors, if this frame has one lane."""
         self.counts: LaneCounts | None = None
         """Slots that count the iterations of a loop, if the function does so."""
         self.step = Step()

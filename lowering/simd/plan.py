@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lowering.llvm.facts import TaskFacts
 from lowering.llvm.options import DEFAULTS, EmitOptions
-from lowering.plan.sums import Where, find_sums
+from lowering.plan.sums import find_sums
 from lowering.simd.accumulation.plan import AccumulationPlan, plan_accumulation
 from lowering.simd.divergence.choice import Divergence, choose_divergence
 from lowering.simd.lane_facts import LaneFacts
@@ -42,7 +42,7 @@ def plan_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> Pl
     lanes = LaneFacts(facts, analyse_uniformity(task))
     limits = target.machine.accumulation
     sums = find_sums(facts, limits)
-    shape = choose_shape(lanes, target, options, sums=bool(sums.of(Where.REGISTERS)))
+    shape = choose_shape(lanes, target, options, sums)
     if shape.row is not None:
         lanes = LaneFacts(facts, analyse_uniformity(task, shape.row.uniform))
     accumulation = plan_accumulation(facts, sums, limits, shape.width)

@@ -14,6 +14,7 @@ from lowering.simd.accumulation.atomic import atomic
 from lowering.simd.accumulation.rules import accum
 from lowering.simd.accumulation.shared import update
 from lowering.simd.accumulation.update_groups import group_updates
+from lowering.simd.inner.emit import emit_for
 from lowering.simd.interleave import plan_stores, settle_stores
 from qdtrace.analysis.index.affine import Quotient
 from qdtrace.ir.program import Literal
@@ -86,7 +87,7 @@ def _is_index(f: LaneFrame, atom: Atom, row: Row) -> bool:
     return form.terms == {f.facts.task.index: 1} and form.constant == row.offset
 
 
-_SHARED: dict[str, Rule] = {"accum": accum, "atomic": atomic}
+_SHARED: dict[str, Rule] = {"accum": accum, "atomic": atomic, "for": emit_for}
 SCALAR_RULES: Mapping[str, Rule] = {**rules.RULES, **_SHARED}
 LANE_RULES: Mapping[str, Rule] = {
     **SCALAR_RULES, "select": _select, "div": _div, "rem": _rem, "shift_right_logical": _rem, "and": _rem,

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from lowering.plan.sums import Where
 from lowering.simd.critical_path import vectors_to_fill
 from lowering.simd.divergence.one_lane import one_lane_is_faster
+from lowering.simd.inner.choice import choose_inner
 from lowering.simd.lane_facts import LaneFacts, is_quiet
 from lowering.simd.rows import find_row
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lowering.llvm.options import EmitOptions
     from lowering.llvm.target import Target
+    from lowering.plan.sums import Sums
     from lowering.simd.descriptions import Row
+    from lowering.simd.inner.facts import InnerLoop
+    from qdtrace.ir.program import Eqn
 
 LIGHT_BODY = 40
 """Bodies without loops up to this cost get several vectors per step."""
@@ -41,10 +48,12 @@ class Shape:
     vectors: int
     row: Row | None
     reason: str
+    inner: Mapping[Eqn, InnerLoop] = field(default_factory=dict["Eqn", "InnerLoop"])
+    """Loops that run in vectors, if there is one lane."""
 
 
-def choose_shape(lanes: LaneFacts, target: Target, options: EmitOptions, *, sums: bool) -> Shape:
-    """Returns the shape of a task's steps; `sums`: the task sums in registers."""
+def choose_shape(lanes: LaneFacts, target: Target, options: EmitOptions, sums: Sums | None) -> Shape:
+    """Returns the shape of a task's steps; the part of a task has no sums of its own."""
     facts, wanted = lanes.facts, options.vectors
     if facts.task.kind == "serial" or facts.task.index is None:
         return Shape(1, 1, None, "serial task: one thread, scalar")
@@ -57,8 +66,14 @@ def choose_shape(lanes: LaneFacts, target: Target, options: EmitOptions, *, sums
         width //= 2
     if _one_lane(lanes, target, options, width):
         return Shape(1, 1, None, "one lane at a time: vectors would wait in nested loops, branches and gathers")
+    if sums is not None and not (options.vectorize or wanted):
+        inner = choose_inner(lanes, sums, target, width, options.fast_math)
+        if inner:
+            lengths = sorted({f"{loop.width} lanes x {loop.vectors}" for loop in inner.values()})
+            return Shape(1, 1, None, f"one iteration at a time, vectors along its loops: {', '.join(lengths)}", inner)
     pressure = lanes.pressure
-    vectors = wanted or _side_by_side(lanes, target, pressure, sums=sums)
+    in_registers = sums is not None and bool(sums.of(Where.REGISTERS))
+    vectors = wanted or _side_by_side(lanes, target, pressure, sums=in_registers)
     while not wanted and vectors > 1 and lanes.cached_bytes * width * vectors > PRIVATE_CACHED:
         vectors = _fewer(vectors)
     row = find_row(facts)

@@ -16,6 +16,7 @@ from lowering.simd.interleave import settle_stores
 from lowering.simd.private import load_private, store_private
 from lowering.tables import UNLOCKED
 from qdtrace.ir.memory import indices_of, reference
+from qdtrace.ir.program import is_local
 
 if TYPE_CHECKING:
     from lowering.simd.frame import LaneFrame
@@ -29,7 +30,7 @@ def accum(f: LaneFrame, eqn: Eqn) -> None:
         private = f.privates[ref]
         store_private(f, private, updated(f, op, load_private(f, private, indices), [value]), indices)
         return
-    match f.accumulators.plan.sums.where(eqn):
+    match Where.OWN if is_local(ref) else f.accumulators.plan.sums.where(eqn):
         case Where.REGISTERS:
             into_register(f, (ref, indices), op, value)
         case Where.COPY:

@@ -101,7 +101,7 @@ def plan_spans(
         lanes = LaneFacts(own, analyse_uniformity(task))
         if task is parts.rows:
             return PartPlan(own, shape, lanes.uniformity)
-        found = choose_shape(lanes, target, options, sums=False)
+        found = choose_shape(lanes, target, options, None)
         # copies in slots have room for inactive lanes of the whole
         found = replace(found, width=min(found.width, shape.width))
         uniform = lanes.uniformity if found.row is None else analyse_uniformity(task, found.row.uniform)

@@ -1,0 +1,138 @@
+"""The choice of vectors along the inner loops of a task, in place of lanes that are iterations of it.
+
+Lanes of a task over the rows of a matrix gather: each walks through a row of its own, and rows are far apart. Along a
+row, elements are neighbours. The estimate counts the operations of an iteration in both forms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from lowering.simd.critical_path import PORTS, cycles
+from lowering.simd.divergence.one_lane import GATHERED, LOADED, SCALAR_PORTS, SCATTERED
+from lowering.simd.inner.facts import InnerLoop, inner_loops
+from lowering.simd.lane_facts import LaneFacts
+from qdtrace.analysis.cost import GUESS, operations
+from qdtrace.analysis.index.trips import trip_count
+from qdtrace.ir.memory import indices_of, reference
+from qdtrace.ir.primitives import CELL, FOR, LOAD
+from qdtrace.ir.program import Var, is_local, ref_type
+from qdtrace.ir.walk import is_innermost, is_rare
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lowering.llvm.facts import TaskFacts
+    from lowering.llvm.target import Target
+    from lowering.plan.sums import Sums
+    from qdtrace.ir.program import Block, Eqn
+
+LIGHT_BODY = 40
+"""Bodies of loops up to this cost get four vectors, others two: sums of the former wait for each other."""
+ENDS = 40
+"""Cycles of a loop besides its steps: the rest of the trips under a mask, and the sum of all lanes."""
+FAR = 1 << 15
+"""Bytes of private memory of all lanes from which on an access of it takes twice as long."""
+
+
+def choose_inner(
+    lanes: LaneFacts, sums: Sums, target: Target, width: int, reassociates: bool
+) -> Mapping[Eqn, InnerLoop]:
+    """Returns the loops along which a task runs in vectors, none where lanes of `width` iterations are faster."""
+    if lanes.divergent_loops or not lanes.facts.has_loops:
+        return {}
+    found = inner_loops(lanes.facts, sums, reassociates)
+    loops = {eqn: _in_vectors(loop, target) for eqn, loop in found.items()}
+    return loops if loops and is_faster(lanes, width, loops, target) else {}
+
+
+def is_faster(lanes: LaneFacts, width: int, loops: Mapping[Eqn, InnerLoop], target: Target) -> bool:
+    """Returns whether vectors along loops are estimated to take less time than lanes of `width` iterations."""
+    cost = _Estimate(lanes, width, loops, target).block(lanes.facts.task.body)
+    return cost.inner < cost.lane
+
+
+def _in_vectors(loop: InnerLoop, target: Target) -> InnerLoop:
+    """Returns a loop with its lanes and vectors."""
+    width = max(2, target.vector_bits // LaneFacts(loop.facts, loop.uniformity).element_bits)
+    vectors = 4 if operations(loop.eqn.blocks[0]) <= LIGHT_BODY else 2
+    while vectors > 1 and width * vectors > loop.trips:
+        vectors //= 2
+    return replace(loop, width=width, vectors=vectors)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cycles:
+    """Cycles of an iteration as a lane, and alone with vectors along its inner loops."""
+
+    lane: float = 0.0
+    inner: float = 0.0
+
+    def __add__(self, other: _Cycles) -> _Cycles:
+        return _Cycles(self.lane + other.lane, self.inner + other.inner)
+
+
+@dataclass(frozen=True, eq=False)
+class _Estimate:
+    lanes: LaneFacts
+    width: int
+    loops: Mapping[Eqn, InnerLoop]
+    target: Target
+
+    def block(self, block: Block) -> _Cycles:
+        """Returns the cycles of a block."""
+        return sum((self._eqn(eqn) for eqn in block.eqns), _Cycles())
+
+    def _eqn(self, eqn: Eqn) -> _Cycles:
+        prim, varying = eqn.primitive, self.lanes.uniformity.varying
+        if prim is CELL or is_rare(eqn):
+            return _Cycles()
+        if eqn in self.loops:
+            return self._along(self.loops[eqn])
+        if prim.loops:
+            return self._loop(eqn)
+        if eqn.blocks:
+            return sum(map(self.block, eqn.blocks), _Cycles())
+        if prim.is_access:
+            each = _operations(self.lanes.facts, eqn, self.lanes.facts.task.index, varying, self.target, self.width)
+            far = 2 if is_local(eqn.invars[0]) and self.lanes.facts.private_bytes * self.width > FAR else 1
+            return _Cycles(far * each / (PORTS * self.width), 1 / SCALAR_PORTS)
+        shared = varying.isdisjoint(eqn.outvars)
+        return _Cycles(0 if shared else prim.cost / (PORTS * self.width), prim.cost / SCALAR_PORTS)
+
+    def _loop(self, eqn: Eqn) -> _Cycles:
+        """Returns the cycles of a loop that is scalar beside vectors: each trip waits for the one before it."""
+        known = trip_count(*eqn.bounds) if eqn.primitive is FOR else None
+        trips = GUESS if known is None else known
+        each = sum(map(self.block, eqn.blocks), _Cycles())
+        alone = cycles(self.lanes.uniformity.varying, eqn, 1) if is_innermost(eqn) else each.inner
+        return _Cycles(trips * each.lane, trips * alone)
+
+    def _along(self, loop: InnerLoop) -> _Cycles:
+        """Returns the cycles of a loop in lanes, and in vectors along it."""
+        lane = sum(map(self.block, loop.eqn.blocks), _Cycles()).lane
+        varying = loop.uniformity.varying
+        each = 0.0
+        for eqn in loop.eqn.blocks[0].eqns:
+            if eqn.primitive.is_access:
+                each += _operations(loop.facts, eqn, loop.facts.task.index, varying, self.target, loop.width)
+            elif not varying.isdisjoint(eqn.outvars):
+                each += eqn.primitive.cost
+        steps = -(-loop.trips // (loop.width * loop.vectors)) * loop.vectors
+        return _Cycles(loop.trips * lane, steps * each / PORTS + ENDS)
+
+
+def _operations(
+    facts: TaskFacts, eqn: Eqn, index: Var | None, varying: frozenset[Var], target: Target, width: int
+) -> float:
+    """Returns the operations of an access of a vector of lanes, which are neighbours along `index`."""
+    indices, ref = indices_of(eqn), reference(eqn)
+    if varying.isdisjoint(indices):
+        return 1
+    terms = facts.forms.address(ref_type(ref), indices).terms
+    others = [t for t in terms if t is not index]
+    if index is not None and terms.get(index) == 1 and all(isinstance(t, Var) and t not in varying for t in others):
+        return 1
+    loaded = GATHERED if target.has_gathers else LOADED
+    return width * (loaded if eqn.primitive is LOAD else SCATTERED)

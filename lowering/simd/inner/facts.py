@@ -1,0 +1,146 @@
+"""Loops whose trips may run in any order, side by side: no trip meets what another one writes, and carries are sums."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from lowering.llvm.facts import TaskFacts
+from lowering.llvm.types import MEMORY, PRIVATE
+from lowering.plan.sums import Where
+from qdtrace.analysis.index.trips import loop_values
+from qdtrace.analysis.uniformity import Uniformity, analyse_uniformity
+from qdtrace.ir.carries import carried_params
+from qdtrace.ir.memory import indices_of, reference
+from qdtrace.ir.primitives import ACCUM, ADD, ATOMIC, FOR, LANE_MAX, LOAD, MAX, MIN, SUB
+from qdtrace.ir.program import Block, Eqn, Task, Var, is_local
+from qdtrace.ir.types import DType
+from qdtrace.ir.walk import is_innermost, used_in_block
+
+if TYPE_CHECKING:
+    from lowering.plan.sums import Sums
+    from qdtrace.analysis.index.affine import AffineForms
+
+SUMMED = frozenset({DType.f32, DType.f64, DType.i32, DType.i64, DType.u32, DType.u64})
+"""Dtypes of carries that lanes may sum apart: narrower ones round or wrap after each operation."""
+
+
+@dataclass(eq=False)
+class InnerFacts(TaskFacts):
+    """Facts about a loop as a task over its trips; values from outside of it are as in the task around it."""
+
+    whole: TaskFacts
+
+    @property
+    def ref_count(self) -> int:
+        """The number of references in the table of the whole task."""
+        return self.whole.ref_count
+
+    @cached_property
+    def forms(self) -> AffineForms:
+        """The affine forms of the whole task's values."""
+        return self.whole.forms
+
+    @cached_property
+    def definitions(self) -> dict[Var, Eqn]:
+        """The equations that bind the whole task's variables."""
+        return self.whole.definitions
+
+    @cached_property
+    def divisors(self) -> dict[Var, Var]:
+        """The whole task's reciprocals, with their divisors."""
+        return self.whole.divisors
+
+
+@dataclass(frozen=True, eq=False)
+class InnerLoop:
+    """A loop whose trips may be lanes."""
+
+    eqn: Eqn
+    facts: InnerFacts
+    uniformity: Uniformity
+    first: int
+    """The smallest index of a trip; the others follow it one by one."""
+    trips: int
+    sums: tuple[str, ...]
+    """The operation by which each carry is summed."""
+    width: int = 1
+    vectors: int = 1
+
+
+def inner_loops(facts: TaskFacts, sums: Sums, reassociates: bool) -> dict[Eqn, InnerLoop]:
+    """Returns the innermost loops of a task whose trips may be lanes; floats are added if it `reassociates`."""
+    loops = (_inner_loop(facts, eqn, sums, reassociates) for eqn in facts.innermost_loops if eqn.primitive is FOR)
+    return {loop.eqn: loop for loop in loops if loop is not None}
+
+
+def _inner_loop(facts: TaskFacts, eqn: Eqn, sums: Sums, reassociates: bool) -> InnerLoop | None:
+    (block,), values = eqn.blocks, loop_values(*eqn.bounds)
+    if values is None or abs(values.step) != 1 or not values.count or not is_innermost(eqn):
+        return None
+    carries = carried_params(eqn, block)
+    ops = [_operation(block, c, r, reassociates) for c, r in zip(carries, block.results, strict=True)]
+    known = [op for op in ops if op is not None]
+    if len(known) < len(ops):
+        return None
+    first = min(values.start, values.start + values.step * (values.count - 1))
+    index = block.params[0]
+    task = Task("range_for", index, *eqn.bounds[:2], Block((), block.eqns, ()))
+    uniformity = analyse_uniformity(task, varying=frozenset(carries))
+    if not _trips_are_apart(facts, block, index, uniformity, sums):
+        return None
+    return InnerLoop(eqn, InnerFacts(task, facts), uniformity, first, values.count, tuple(known))
+
+
+def _operation(block: Block, carry: Var, result: object, reassociates: bool) -> str | None:
+    """Returns the operation that a loop sums a carry by, or None if it does anything else with it."""
+    if carry.dtype not in SUMMED:
+        return None
+    uses = [e for e in block.eqns if carry in e.invars]
+    reads = list(used_in_block(block))
+    current, op = carry, None
+    while current is not result:
+        if len(uses) != 1 or reads.count(current) != 1:
+            return None
+        (eqn,) = uses
+        name = _COMBINED.get(eqn.primitive.name) if eqn.primitive is not SUB or eqn.invars[0] is current else None
+        if name is None or op not in (None, name):
+            return None
+        op, current = name, eqn.outvars[0]
+        uses = [e for e in block.eqns if current in e.invars]
+    if op is None or reads.count(current) != 1 or (op == "add" and carry.dtype.is_float and not reassociates):
+        return None
+    return op
+
+
+_COMBINED = {ADD.name: "add", SUB.name: "add", MAX.name: "max", MIN.name: "min"}
+
+
+def _trips_are_apart(facts: TaskFacts, block: Block, index: Var, uniformity: Uniformity, sums: Sums) -> bool:
+    """Returns whether no trip meets an element that another one writes, and lanes need no masks or checks."""
+    accesses: dict[Var, list[Eqn]] = {}
+    for eqn in block.eqns:
+        prim = eqn.primitive
+        if eqn.blocks or prim in (ATOMIC, LANE_MAX) or (prim.effects and not prim.is_access):
+            return False
+        if not prim.is_access:
+            continue
+        ref = reference(eqn)
+        accesses.setdefault(ref, []).append(eqn)
+        if is_local(ref):
+            if MEMORY[ref.dtype] != PRIVATE[ref.dtype] or uniformity.varying.isdisjoint(indices_of(eqn)):
+                return False
+        elif prim is ACCUM and sums.where(eqn) is not Where.OWN:
+            return False
+    return all(
+        all(e.primitive is LOAD for e in found) or _is_own(facts, found, index) for found in accesses.values()
+    )
+
+
+def _is_own(facts: TaskFacts, accesses: list[Eqn], index: Var) -> bool:
+    """Returns whether accesses are all to one element of each trip, which is another one in each."""
+    indices = {indices_of(e) for e in accesses}
+    atoms = [a for a in indices.pop() if isinstance(a, Var)] if len(indices) == 1 else []
+    return any(facts.forms.of(a).terms.get(index) in (1, -1) for a in atoms)
+

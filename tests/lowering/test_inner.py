@@ -1,0 +1,172 @@
+"""Vectors along the inner loops of a task: random rows against the interpreter, and which loops and tasks run so."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import qdtrace as qd
+from lowering.llvm.options import EmitOptions
+from lowering.llvm.target import Target
+from lowering.simd.inner import choice
+from lowering.simd.plan import plan_task
+from qdtrace.interpret.reference import evaluate
+from qdtrace.ir.parser import parse_program
+from tests.lowering.guards import STRICT
+from tests.lowering.harness import execute, same_bits
+from tests.selection import drawn
+
+ALONG = "vectors along its loops"
+HEADER = """program rows(x: ref[i32,{n}x{m}], z: ref[f32,{n}x{m}], w: ref[i32,{m}], i: ref[i32,{m}])
+  buffer y: ref[i32,{n}x{m}] = 3:i32
+  buffer out: ref[f32,{n}]
+  range_for r in 0:i32 : {n}:i32
+    a: cell[i32,{m}] = cell[dtype=i32, shape=({m})]
+    for at in 0:i32 : {m}:i32 : 1:i32
+      store a at at
+"""
+FOOTER = "    f: f32 = convert[dtype=f32] {total}\n    g: f32 = add f {most}\n    store out g r\n  return y, out\n"
+
+
+class _Maker:
+    """Draws loops over a row: loads, stores, accumulations and carries, whether or not trips are apart."""
+
+    def __init__(self, rng: np.random.Generator, m: int) -> None:
+        self.rng = rng
+        self.m = m
+        self.total, self.most = "0:i32", "-inf:f32"
+
+    def pick(self, *words: str) -> str:
+        return words[self.rng.integers(len(words))]
+
+    def loop(self, k: int) -> str:
+        low, high = int(self.rng.integers(3)), self.m - 2 - int(self.rng.integers(3))
+        bounds = self.pick(f"{low}:i32 : {high}:i32 : 1:i32", f"{high}:i32 : {low}:i32 : -1:i32")
+        lines = [f"next: i32 = add k{k} 1:i32", f"back: i32 = sub {self.m - 1}:i32 k{k}"]
+        values = [f"k{k}", self.total]
+        for n in range(self.rng.integers(1, 5)):
+            at = self.pick(f"k{k}", f"k{k}", f"k{k}", "next", "back", "2:i32")
+            place = self.pick(f"x r {at}", f"w {at}", f"a {at}", f"y r {at}")
+            kind = self.pick("load", "load", "gather", "operate", "store", "accum")
+            value, ref = self.pick(*values), self.pick(f"a {{}} {at}", f"y {{}} r {at}")
+            if kind == "load":
+                lines.append(f"v{n}: i32 = load {place}")
+            elif kind == "gather":
+                lines += [f"g{n}: i32 = load i k{k}", f"v{n}: i32 = load {self.pick('x r', 'w', 'a')} g{n}"]
+            elif kind == "operate":
+                lines.append(f"v{n}: i32 = {self.pick('add', 'mul', 'max')} {value} {self.pick(*values)}")
+            else:
+                lines.append(ref.replace("{}", value).join((f"{kind}{'[op=add]' * (kind == 'accum')} ", "")))
+                continue
+            values.append(f"v{n}")
+        value, op = self.pick(*values), self.pick("add", "sub", "max", "min", "mul")
+        operands = (f"s{k}", value) if self.pick("left", "right", "left") == "left" else (value, f"s{k}")
+        lines += [f"q: f32 = load z r {self.pick(f'k{k}', 'next', '0:i32')}"]
+        lines += [f"m: f32 = {self.pick('max', 'min')} o{k} q", f"t: i32 = {op} {' '.join(operands)}"]
+        renamed = [_suffixed(line, k) for line in (*lines, "yield t m")]
+        head = f"    c{k}: i32, d{k}: f32 = for k{k} in {bounds} carry s{k} = {self.total}, o{k} = {self.most}\n"
+        self.total, self.most = f"c{k}", f"d{k}"
+        return head + "".join(f"      {line}\n" for line in renamed)
+
+
+def _suffixed(line: str, k: int) -> str:
+    """Returns a line whose names of this loop's values are unlike those of other loops."""
+    local = {"next", "back", "q", "m", "t", *(f"{c}{n}" for c in "vg" for n in range(5))}
+    words = [f"{w}_{k}" if w in local else w for w in line.replace(":", " :", 1).split(" ")]
+    return " ".join(words).replace(" :", ":", 1).replace(f"t_{k} m_{k}", f"t_{k}, m_{k}")
+
+
+def rows(seed: int, n: int, m: int) -> str:
+    maker = _Maker(np.random.default_rng(seed), m)
+    text = HEADER + "".join(maker.loop(k) for k in range(maker.rng.integers(1, 5)))
+    return (text + FOOTER.format(total=maker.total, most=maker.most)).replace("{n}", str(n)).replace("{m}", str(m))
+
+
+def arguments(rng: np.random.Generator, n: int, m: int) -> list[np.ndarray]:
+    whole = rng.integers(-9, 9, (n, m), np.int32)
+    some = rng.choice(np.array([-0.0, 0.0, 1.5, -2.0, np.nan], np.float32), (n, m), p=[0.3, 0.3, 0.2, 0.1999, 0.0001])
+    return [whole, some, rng.integers(-9, 9, m, np.int32), rng.integers(0, m, m, np.int32)]
+
+
+def test_random_rows_agree_with_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "is_faster", lambda *_: True)
+    along, loops = 0, 0
+    for seed in range(drawn(60)):
+        rng = np.random.default_rng(seed)
+        n, m = int(rng.integers(1, 6)), int(rng.integers(6, 140))
+        program = parse_program(rows(seed, n, m))
+        args = arguments(rng, n, m)
+        target = ("avx512", "avx2", "portable")[seed % 3]
+        plan = plan_task(program.tasks[0], Target.named(target), STRICT)
+        along += len(plan.shape.inner)
+        loops += len(plan.facts.innermost_loops)
+        for got, want in zip(execute(program, args, target), evaluate(program, args), strict=True):
+            same_bits(got, want, (seed, target))
+    assert 0.3 * loops < along < loops
+
+
+SUM = """program p(x: ref[f32,50x200], y: ref[f32,50x200])
+  buffer out: ref[f32,50]
+  range_for r in 0:i32 : 50:i32
+    s: f32 = for k in {bounds} carry c = 0.5:f32
+      v: f32 = load x {place}
+{body}
+      yield t
+    store out s r
+  return out, y
+"""
+UP, ROW, ADD = "0:i32 : 200:i32 : 1:i32", "r k", "      t: f32 = add c v"
+
+
+@pytest.mark.parametrize(
+    ("bounds", "place", "body", "along"),
+    [
+        (UP, ROW, ADD, True),
+        ("199:i32 : -1:i32 : -1:i32", ROW, ADD, True),
+        (UP, ROW, "      t: f32 = sub c v", True),
+        (UP, ROW, "      u: f32 = max c v\n      t: f32 = max u 0.0:f32", True),
+        (UP, ROW, "      u: f32 = mul v v\n      t: f32 = add u c\n      store y u r k", True),
+        ("0:i32 : 200:i32 : 2:i32", ROW, ADD, False),  # a step of two
+        ("0:i32 : r : 1:i32", ROW, ADD, False),  # rows of different lengths
+        (UP, "k r", ADD, False),  # along a column, lanes are neighbours
+        (UP, ROW, "      t: f32 = sub v c", False),  # not a sum
+        (UP, ROW, "      u: f32 = add c v\n      t: f32 = mul u 0.5:f32", False),
+        (UP, ROW, ADD + "\n      store y t r k", False),  # every partial sum is kept
+        (UP, ROW, ADD + "\n      store y v r 0:i32", False),  # the last trip's value stays
+        (UP, ROW, ADD + "\n      n: i32 = sub 199:i32 k\n      store y v r k\n      q: f32 = load y r n", False),
+    ],
+)
+def test_what_runs_along_rows(bounds: str, place: str, body: str, along: bool) -> None:
+    text = SUM if place == ROW else SUM.replace("50x200]", "200x50]", 1)
+    program = parse_program(text.format(bounds=bounds, place=place, body=body))
+    for target in ("avx512", "avx2", "portable"):
+        options = EmitOptions()
+        assert (ALONG in plan_task(program.tasks[0], Target.named(target), options).reason) == along
+        args = [np.random.default_rng(1).random(p.type.shape, np.float32) for p in program.params]
+        for got, want in zip(execute(program, args, target, options, (0.3,)), evaluate(program, args), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-5)  # 200 numbers of one sign, added in another order
+
+
+def test_sums_of_floats_keep_their_order_without_fast_math() -> None:
+    task = parse_program(SUM.format(bounds=UP, place=ROW, body=ADD)).tasks[0]
+    assert ALONG not in plan_task(task, Target.named("avx512"), STRICT).reason
+    assert ALONG not in plan_task(task, Target.named("scalar"), EmitOptions()).reason
+    for vectorize in (True, False):
+        assert ALONG not in plan_task(task, Target.named("avx512"), EmitOptions(vectorize=vectorize)).reason
+
+
+@pytest.mark.parametrize("n", [1, 64, 77, 512])
+def test_softmax_and_standardised_rows_in_lanes(n: int) -> None:
+    def standardised(x: jax.Array) -> jax.Array:
+        return (x - jnp.mean(x)) / (jnp.std(x) + 0.1)
+
+    x, bar = jax.random.normal(jax.random.key(n), (2, 9, n)) * 3
+    for f in (jax.nn.softmax, standardised):
+        got, back = jax.vjp(qd.vmap(f), x)
+        want, back_of_jax = jax.vjp(jax.vmap(f), x)
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=1e-6)
+        np.testing.assert_allclose(back(bar)[0], back_of_jax(bar)[0], rtol=1e-4, atol=1e-5)
+    large = jnp.array([[jnp.inf, 0.0, jnp.nan] * n, [-jnp.inf, 1.0, 2.0] * n, [3e38, 3e38, 1.0] * n])
+    np.testing.assert_allclose(qd.vmap(jax.nn.softmax)(large), jax.nn.softmax(large), rtol=1e-5)
