@@ -10,7 +10,7 @@ from jax import lax
 
 import qdtrace as qd
 from qdtrace.errors import GradientError
-from qdtrace.trace.importer import transposed_rules
+from qdtrace.trace.importer import backward_rules
 
 LINEAR = {
     "scaled": lambda r, g: g * jnp.cos(r),
@@ -99,7 +99,7 @@ def check(steps, lane, size, order=1, is_body=False):
 @pytest.fixture
 def small(monkeypatch):
     """Few numbers are too many: what is asked is how rules go on, not how long large arrays take."""
-    monkeypatch.setattr(transposed_rules, "MOST", 16)
+    monkeypatch.setattr(backward_rules, "MOST", 16)
     with jax.enable_x64(True):
         yield
 

@@ -88,7 +88,7 @@ for _dtype in (np.int32, np.uint16, np.uint8):
     case("bitcast_convert_type", lambda x, d=_dtype: lax.bitcast_convert_type(x, d), V)
 _SHORT = _integers(0, 2**14, 3, 2, dtype=np.uint16)
 case("bitcast_convert_type", lambda x: lax.bitcast_convert_type(x, np.float32), _SHORT)
-for _bits in ((5, 10), (8, 7), (8, 23)):
+for _bits in ((5, 10), (8, 7), (8, 23), (4, 3), (8, 10)):
     case("reduce_precision", lambda x, b=_bits: lax.reduce_precision(x, *b), 1e5 * V)
 case("conj", lax.conj, Z)
 case("conj", lax.conj, S)

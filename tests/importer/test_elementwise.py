@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+import qdtrace as qd
 from qdtrace.ir.builder import Builder
 from qdtrace.ir.program import Literal
 from qdtrace.trace.importer.scalars import ScalarOps, constant
@@ -139,8 +140,32 @@ def test_scalar_predicate_chooses_whole_arrays():
     check(lambda i, x, y: lax.select(i > 2, x, y), np.arange(6, dtype=np.int32), X, Y)
 
 
-def test_reduce_precision():
-    check(lambda v: (lax.reduce_precision(v, 5, 10), lax.reduce_precision(v, 8, 7), lax.reduce_precision(v, 8, 23)), X)
+FORMATS = (5, 10), (8, 7), (8, 23), (4, 3), (5, 2), (8, 10), (2, 1), (1, 3)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_reduce_precision_has_the_bits_of_jax(dtype):
+    """Drawn from all bits: numbers of no format's range, subnormal ones, infinities, NaN."""
+    size = jnp.dtype(dtype).itemsize
+    drawn = RNG.integers(0, 2 ** (8 * size), 2000).astype(f"u{size}").view(jnp.dtype(dtype))
+    near = (RNG.normal(size=500) * np.exp2(RNG.integers(-20, 12, 500))).astype(drawn.dtype)
+    x = np.concatenate([drawn, near])
+
+    def of_each(v):
+        return [lax.reduce_precision(v, *bits) for bits in FORMATS]
+
+    for bits, got, want in zip(FORMATS, qd.vmap(of_each)(x), jax.jit(of_each)(x), strict=True):
+        differ = np.asarray(got).view(f"u{size}") != np.asarray(want).view(f"u{size}")
+        assert not (differ & ~(jnp.isnan(got) & jnp.isnan(want))).any(), bits
+
+
+def test_adjoints_of_reduce_precision_are_rounded():
+    def f(v):
+        return (3.3e-6 * lax.reduce_precision(v, 5, 10) + 1.3 * lax.reduce_precision(v * v, 5, 3)).sum()
+
+    x = np.linspace(1, 2, 2000, dtype=np.float32).reshape(2, 1000)  # rows in memory, and in scalars
+    for rows in (x, x[:, :7]):
+        np.testing.assert_array_equal(qd.vmap(jax.grad(f))(rows), jax.vmap(jax.grad(f))(rows))
 
 
 def test_float64_and_int64():

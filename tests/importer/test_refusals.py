@@ -55,10 +55,6 @@ def rbg_noise(x):
     return x + jax.random.uniform(jax.random.key(0, impl="rbg"))  # rbg
 
 
-def e4m3(x):
-    return jax.lax.reduce_precision(x, 4, 3)  # e4m3
-
-
 def root_of(x):
     y = x[0] * 2
     return jnp.sqrt(y)  # sqrt
@@ -209,12 +205,6 @@ def test_keys_of_other_kinds_of_four_words(impl):
     for f in (jax.random.uniform, jax.random.key_data, lambda k: k, lambda k: jax.random.split(k)[0]):
         with pytest.raises(qd.UnsupportedError, match="needs threefry2x32 keys"):
             qd.vmap(f)(keys)
-
-
-def test_reduce_precision_of_other_formats():
-    assert text_of(e4m3, X).startswith(
-        "reduce_precision needs the format of f16, bf16 or f32, got 4 exponent, 3 mantissa bits\n  at here.py"
-    )
 
 
 def test_buffer_where_a_value_is_needed():

@@ -64,7 +64,7 @@ for _to in ("float16", "float32", "float64", "int32", "uint8", "bool", "complex6
     )  # fmt: skip
 case("bitcast_convert_type", lambda x: lax.bitcast_convert_type(x, np.uint32), array("n"), among=("float32", "int32"))
 case("bitcast_convert_type", lambda x: lax.bitcast_convert_type(x, np.uint8), array("n"), sizes=(2, 17, 0, 40))
-for _bits in ((5, 10), (8, 7), (8, 23)):
+for _bits in ((5, 10), (8, 7), (8, 23), (4, 3), (8, 10)):
     case(
         "reduce_precision", lambda x, b=_bits: lax.reduce_precision(x, *b), array("n"),
         sizes=NUMBERS, among=("float32", "float64"),

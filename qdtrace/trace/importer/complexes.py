@@ -9,6 +9,7 @@ import numpy as np
 
 from qdtrace.errors import UnsupportedError
 from qdtrace.ir import powers
+from qdtrace.ir.program import Literal
 from qdtrace.trace.importer.elements import length_of, per_element
 from qdtrace.trace.importer.registry import RESULT_TYPE, rule, scalar_struct, traced_rule
 from qdtrace.trace.importer.scalars import constant
@@ -38,7 +39,7 @@ def element(imp: Importer, name: str, a: Any, *rest: Any) -> Any:
         case "square":  # the product does not overflow where the square is imaginary
             return op("mul", op("sub", *a), op("add", *a)), op("mul", a[0], op("add", a[1], a[1]))
         case "div":
-            return _divide(imp, a, *rest)
+            return a if _is_one(*rest) else _divide(imp, a, *rest)
         case "max" | "min":
             (b,), compare = rest, "gt" if name == "max" else "lt"
             first = imp.choose(op("eq", a[0], b[0]), op(compare, a[1], b[1]), op(compare, a[0], b[0]))
@@ -49,6 +50,11 @@ def element(imp: Importer, name: str, a: Any, *rest: Any) -> Any:
             return _formula(imp, name, [a, converted(imp, rest[0], a[0].type.dtype, pair=True)])
         case _:
             return _formula(imp, name, [a, *rest]) if name in _FORMULAS else unsupported(imp, name)
+
+
+def _is_one(b: Pair) -> bool:
+    """Returns whether a divisor is the constant 1, by which XLA does not divide: infinite parts stay what they are."""
+    return all(isinstance(part, Literal) for part in b) and (b[0].value, b[1].value) == (1, 0)
 
 
 def _divide(imp: Importer, a: Pair, b: Pair) -> Pair:

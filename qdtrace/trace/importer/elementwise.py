@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qdtrace.errors import UnsupportedError
 from qdtrace.ir.combining import ON_BOOL
 from qdtrace.ir.primitives import PRIMITIVES
 from qdtrace.ir.types import DType
@@ -187,26 +186,6 @@ def bitcast_convert_type(imp: Importer, eqn: Any, x: Value) -> Value:
             total = imp.op("or", imp.op("shift_left", part, integer(k * narrow.bits, wide)), total) if k else part
         out[at] = to(total, target)
     return out
-
-
-@rule("reduce_precision")
-def reduce_precision(imp: Importer, eqn: Any, x: Value, *, exponent_bits: int, mantissa_bits: int) -> Value:
-    """Rounds to a narrower float format and back, for the formats that exist as dtypes."""
-    aval = eqn.outvars[0].aval
-    dtype = imp.dtype_of(aval)
-    bits = (exponent_bits, mantissa_bits)
-    formats = {(5, 10): DType.f16, (8, 7): DType.bf16, (8, 23): DType.f32, (11, 52): DType.f64}
-    narrow = formats.get(bits)
-    if narrow is dtype or (narrow is not None and narrow.bits > dtype.bits):
-        return x
-    if narrow is None:
-        raise UnsupportedError(
-            f"reduce_precision needs the format of f16, bf16 or f32, got {bits[0]} exponent, {bits[1]} mantissa bits",
-            loc=imp.here(),
-            help="round with arithmetic, or outside of the loop",
-        )
-    rounded = lambda a: imp.convert(imp.convert(a, narrow), dtype)  # noqa: E731
-    return per_element(imp, rounded, aval, x)
 
 
 def total_less(imp: Importer, dtype: DType, a: Any, b: Any) -> Any:

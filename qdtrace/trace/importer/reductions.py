@@ -140,14 +140,19 @@ def _cumulative(name: str) -> Callable[..., Value]:
         wide = accumulated(aval, name)
         combine = combiner(imp, name, wide)
         begin = (lambda element: combine(element, zero_of(wide, imp))) if name == "add" else None
-        total = scanned(imp, converted(imp, aval, x, wide), axis, reverse, combine, wide, begin)
-        return converted(imp, wide, total, aval)
+        return scanned(imp, x, axis, reverse, combine, aval, wide, begin)
 
     return run
 
 
-def scanned(imp: Importer, x: Value, axis: int, reverse: bool, combine: Combine, aval: Any, begin: Any = None) -> Value:
-    """Returns running totals along an axis; `begin(element)` is the first, where there are several."""
+def scanned(
+    imp: Importer, x: Value, axis: int, reverse: bool, combine: Combine, narrow: Any, aval: Any, begin: Any
+) -> Value:
+    """Returns running totals along an axis, which are of type `aval` until all are known, and then of type `narrow`.
+
+    `begin(element)` is the first, where there are several.
+    """
+    x = converted(imp, narrow, x, aval)
     n = aval.shape[axis]
     if begin is None or n < 2:
         begin = lambda element: element  # noqa: E731
@@ -160,7 +165,7 @@ def scanned(imp: Importer, x: Value, axis: int, reverse: bool, combine: Combine,
                 element = lines[(*at, k)]
                 so_far = begin(element) if so_far is None else combine(so_far, element)
                 out[(*at, k)] = so_far
-        return np.moveaxis(out, -1, axis)
+        return converted(imp, aval, np.moveaxis(out, -1, axis), narrow)
     lines = move_last(imp, x, axis)
     dtype = imp.dtype_of(aval)
     pair = is_pair(aval)
@@ -186,7 +191,7 @@ def scanned(imp: Importer, x: Value, axis: int, reverse: bool, combine: Combine,
     imp.loop_nest(shape[:-1], line)
     back = list(range(len(shape) - 1))
     back.insert(axis, len(shape) - 1)
-    return permute(imp, result, back)
+    return converted(imp, aval, permute(imp, result, back), narrow)
 
 
 for _name, _op in _CUMULATIVE.items():
@@ -213,9 +218,7 @@ def cumlogsumexp(imp: Importer, eqn: Any, x: Value, *, axis: int, reverse: bool)
         return imp.op("add", high, imp.op("log1p", imp.op("exp", safe)))
 
     begin = lambda element: imp.op("add", element, neutral("add", element.dtype))  # noqa: E731
-    wide = accumulated(aval)
-    total = scanned(imp, converted(imp, aval, x, wide), axis, reverse, combine, wide, begin)
-    return converted(imp, wide, total, aval)
+    return scanned(imp, x, axis, reverse, combine, aval, accumulated(aval), begin)
 
 
 def _arg_extreme(compare: str) -> Callable[..., Value]:

@@ -102,8 +102,8 @@ TAUGHT: dict[str, Callable[..., Any]] = {}
 DERIVATIVES: dict[str, Callable[..., Any]] = {}
 """Functions by name; "transposed" ties results of an equation that has a transpose of its own to that."""
 COMMON = (
-    "calls", "complexes", "contraction", "control", "elementwise", "indexing", "markers", "platforms", "prng",
-    "reductions", "scattering", "sorting", "structural", "tells", "transposed_rules",
+    "backward_rules", "calls", "complexes", "contraction", "control", "elementwise", "indexing", "markers", "platforms",
+    "precision", "prng", "reductions", "scattering", "sorting", "structural", "tells", "transposed_rules",
 )  # fmt: skip
 """Modules whose rules are loaded with the first importer."""
 _traced: dict[Any, Any] = {}

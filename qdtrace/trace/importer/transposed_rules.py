@@ -1,10 +1,7 @@
 """Linear functions that are transposed as JAX does it: by a function of its own, and not step by step.
 
 These are equations of JAX and of libraries with a transpose (solvers that iterate are not linear step by step), and
-tangents of `jax.custom_vjp` functions. JAX writes `custom_lin(residuals, tangents)` for the latter, with the backward
-function of the rule. Nothing but its transpose is known: its value is taken as zero, as that of tangents is in a
-transpose, and forward mode is refused. Where arrays are too large for registers, the function is the transpose of the
-backward function that JAX makes, if that is linear, and goes on step by step.
+tangents of `jax.custom_vjp` functions, whose rules are made in `backward_rules`.
 """
 
 from __future__ import annotations
@@ -18,14 +15,11 @@ import numpy as np
 
 from qdtrace.errors import GradientError, UnsupportedError
 from qdtrace.ir.builder import Builder, scalar_var
-from qdtrace.ir.program import literal
 from qdtrace.trace import compat
 from qdtrace.trace.dtypes import mode_for
-from qdtrace.trace.importer.registry import DERIVATIVES, rule
+from qdtrace.trace.importer.registry import DERIVATIVES
 from qdtrace.trace.importer.values import array_from, atoms_of
 from qdtrace.trace.physical import is_pair
-from qdtrace.trace.rules_along import RuleAlong
-from qdtrace.trace.zero_at_zero import zero_results
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,6 +28,7 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Atom, Block, Loc
     from qdtrace.trace.importer.core import Importer
     from qdtrace.trace.importer.values import Value
+    from qdtrace.trace.rules_along import RuleAlong
 
     Backward = Callable[[Sequence[int], Sequence[Any], Sequence[Any]], Sequence[Any]]
     """Function of numbers of operands, the operands and cotangents of results; returns cotangents of those operands."""
@@ -41,8 +36,6 @@ if TYPE_CHECKING:
 
 MOST = 4096
 """Most elements of an array that a backward function may take: a solver passes on what it kept of its steps."""
-MOST_TIES = 1 << 20
-"""Most operands of the equations of one backward function: each result has all of them."""
 
 
 class TransposedRule:
@@ -53,12 +46,12 @@ class TransposedRule:
     ) -> None:
         """`tangents` is the number of last operands that are tangents, of a function known by its transpose alone."""
         self.name = name
-        self.residuals = sum(map(_width, avals[:-tangents])) if tangents else None
+        self.residuals = sum(map(width, avals[:-tangents])) if tangents else None
         """The number of scalars in front that are no tangents, of a function known by its transpose alone."""
         self.along: tuple[RuleAlong, TransposedRule] | None = None
         """The derivative that the backward function is, if it is one, and the rule that it is the derivative of."""
         self._avals = avals
-        self._outs = [a for a in outs if _is_inexact(a)]
+        self._outs = [a for a in outs if is_inexact(a)]
         self._tangents = tangents
         self._backward = backward
         self._made_another = imp.another
@@ -91,7 +84,7 @@ class TransposedRule:
         turned = len(self._outs) // 2
         given = _parts(block.params, [*self._avals, *self._outs])
         direction = [*given[first : first + len(rule.changing)], *given[len(self._avals) :][:turned]]
-        inexact = [a for a in self._avals if _is_inexact(a)]
+        inexact = [a for a in self._avals if is_inexact(a)]
         found = _parts(block.results, inexact)[len(inexact) - self._tangents :][: lower._tangents]
         yield block, list(itertools.chain(*direction)), list(itertools.chain(*found))
         yield from lower.tangents()
@@ -105,11 +98,11 @@ class TransposedRule:
         return list(map(self._scalars, self._vanishing(result)))
 
     def _scalars(self, operands: Iterable[int]) -> list[int]:
-        ends = np.cumsum([0, *map(_width, self._avals)]).tolist()
+        ends = np.cumsum([0, *map(width, self._avals)]).tolist()
         return [k for operand in sorted(operands) for k in range(ends[operand], ends[operand + 1])]
 
     def _half(self) -> int:
-        return sum(map(_width, self._outs)) // 2
+        return sum(map(width, self._outs)) // 2
 
     def _operands_of(self, result: int) -> Iterable[int]:
         if self.along is None or result >= self._half():
@@ -139,8 +132,8 @@ class TransposedRule:
     def adjoints_of(self, active: tuple[bool, ...]) -> Block:
         """Returns a block with adjoints of the linear operands; `active` is a mask of the operands' scalars."""
         count = len(self._avals)
-        ends = np.cumsum([_width(a) for a in self._avals])
-        linear = [any(active[end - _width(a) : end]) for end, a in zip(ends, self._avals, strict=True)]
+        ends = np.cumsum([width(a) for a in self._avals])
+        linear = [any(active[end - width(a) : end]) for end, a in zip(ends, self._avals, strict=True)]
         if self._tangents:
             linear = [k >= count - self._tangents for k in range(count)]
         moved = tuple(k for k in range(count) if linear[k])
@@ -153,25 +146,25 @@ class TransposedRule:
                 return [
                     jnp.conj(by_number[k]).astype(a.dtype) if k in by_number else jnp.zeros(a.shape, a.dtype)
                     for k, a in enumerate(self._avals)
-                    if _is_inexact(a)
+                    if is_inexact(a)
                 ]
 
             self._blocks[moved] = _imported(self.name, adjoints, [*self._avals, *self._outs], self._another, self._loc)
         return self._blocks[moved]
 
 
-def _is_inexact(aval: Any) -> bool:
+def is_inexact(aval: Any) -> bool:
     return bool(jnp.issubdtype(aval.dtype, jnp.inexact))
 
 
-def _width(aval: Any) -> int:
+def width(aval: Any) -> int:
     return int(np.prod(aval.shape)) * (2 if is_pair(aval) else 1)
 
 
 def _parts(scalars: Iterable[Any], avals: Sequence[Any]) -> list[list[Any]]:
     """Returns the scalars of each array."""
     left = iter(scalars)
-    return [[next(left) for _ in range(_width(a))] for a in avals]
+    return [[next(left) for _ in range(width(a))] for a in avals]
 
 
 def _imported(
@@ -185,7 +178,7 @@ def _imported(
         with mode_for(a.dtype for a in avals):
             closed = jax.make_jaxpr(rule)(*[jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals])
     except jax.errors.UnexpectedTracerError:
-        raise _uses_a_traced_value(name, loc) from None
+        raise uses_a_traced_value(name, loc) from None
     if any(e.primitive is compat.custom_lin_p for e in compat.all_eqns(compat.open_jaxpr(closed).eqns)):
         raise GradientError(
             f"the backward function of `{name}` calls a function with a rule for reverse mode alone "
@@ -203,7 +196,7 @@ def _imported(
         return block.close([a for out in outs for a in atoms_of(importer.scalars(out, name))])
 
 
-def _uses_a_traced_value(name: str, loc: Loc | None) -> GradientError:
+def uses_a_traced_value(name: str, loc: Loc | None) -> GradientError:
     return GradientError(
         f"the derivative rule of `{name}` uses a traced value of the function around it",
         loc=loc,
@@ -211,23 +204,23 @@ def _uses_a_traced_value(name: str, loc: Loc | None) -> GradientError:
     )
 
 
-def _atoms(imp: Importer, operands: Sequence[Value], name: str, most: int | None = None) -> list[Atom]:
+def atoms_within(imp: Importer, operands: Sequence[Value], name: str, most: int | None = None) -> list[Atom]:
     """Returns scalars of all operands. Raises UnsupportedError where one has more than usual, or `most`, elements."""
     arrays = [imp.scalars(v, name, most) for v in operands]
     return [a for x in arrays for a in atoms_of(x)]
 
 
-def _tied(imp: Importer, values: Sequence[Value], outs: Sequence[Any], atoms: Any, found: Any) -> list[Value]:
+def tied(imp: Importer, values: Sequence[Value], outs: Sequence[Any], atoms: Any, found: Any) -> list[Value]:
     """Returns the values, which are transposed by a rule."""
     made: list[Value] = []
     numbers = itertools.count()
     for value, aval in zip(values, outs, strict=True):
-        if not _is_inexact(aval):
+        if not is_inexact(aval):
             made.append(value)
             continue
         assert isinstance(value, np.ndarray)
-        tied = (imp("custom", a, *atoms, rule=found, result=next(numbers)) for a in atoms_of(value))
-        made.append(array_from(tied, aval))
+        scalars = (imp("custom", a, *atoms, rule=found, result=next(numbers)) for a in atoms_of(value))
+        made.append(array_from(scalars, aval))
     return made
 
 
@@ -240,10 +233,10 @@ def with_transpose(
     results are linear, or all.
     """
     name, avals, outs = eqn.primitive.name, [v.aval for v in eqn.invars], [v.aval for v in eqn.outvars[:count]]
-    if not any(map(_is_inexact, outs)):
+    if not any(map(is_inexact, outs)):
         return imp.call(closed, given)
     try:
-        atoms = _atoms(imp, operands, name)  # before it runs, as it may change an operand in place
+        atoms = atoms_within(imp, operands, name)  # before it runs, as it may change an operand in place
     except UnsupportedError:
         return imp.call(closed, given)[: len(eqn.outvars)]
     results = imp.call(closed, given)[: len(eqn.outvars)]
@@ -256,94 +249,14 @@ def with_transpose(
         def run(*changed: Any) -> list[Any]:
             given = dict(zip(moved, changed, strict=True))
             found = compat.bind_eqn(eqn, [given.get(k, v) for k, v in enumerate(operands)])
-            return [x for x, a in zip(found, outs, strict=False) if _is_inexact(a)]
+            return [x for x, a in zip(found, outs, strict=False) if is_inexact(a)]
 
         likes = [jax.ShapeDtypeStruct(avals[k].shape, avals[k].dtype) for k in moved]
         return jax.linear_transpose(run, *likes)(list(cotangents))
 
     imp.locate()
-    tied = _tied(imp, values, outs, atoms, TransposedRule(name, avals, outs, backward, imp))
-    return [*tied, *results[len(outs) :]]
+    found = TransposedRule(name, avals, outs, backward, imp)
+    return [*tied(imp, values, outs, atoms, found), *results[len(outs) :]]
 
 
 DERIVATIVES["transposed"] = with_transpose
-
-
-def _constant(atom: Any) -> Any:
-    value = np.asarray(atom.val, atom.aval.dtype)[()]
-    return bool(value) if value.dtype == np.bool_ else value
-
-
-@rule("custom_lin", takes_all="the rule is made of the whole equation")
-def custom_lin(imp: Importer, eqn: Any, *operands: Value, **params: Any) -> list[Value]:
-    """Returns zeros, whose adjoints go back by the backward function."""
-    name, outs = compat.name_of_rule(params), params["out_avals"]
-    avals = [v.aval for v in eqn.invars]
-    taken, given = ([_width(a) for a in some] for some in (avals, outs))
-    # a backward function may ask which value a constant has
-    known = {k: _constant(v) for k, v in enumerate(eqn.invars) if isinstance(v, compat.Literal)}
-    if max((*taken, *given)) > MOST or sum(taken) * sum(given) > MOST_TIES:
-        return _step_by_step(imp, params, avals, operands, known)
-    atoms = _atoms(imp, operands, name, MOST)
-    dtypes = [imp.dtype_of(a) if _is_inexact(a) else imp.index_dtype for a in outs]
-    values = [array_from(itertools.repeat(literal(0, d)), a) for d, a in zip(dtypes, outs, strict=True)]
-    return _tied(imp, values, outs, atoms, _backward_rule(imp, params, avals, known))
-
-
-def _step_by_step(
-    imp: Importer, params: dict[str, Any], avals: Sequence[Any], operands: Sequence[Value], known: dict[int, Any]
-) -> list[Value]:
-    """Returns the linear function whose transpose is the backward function: it is transposed again step by step.
-
-    Raises GradientError if that is not linear in the cotangents.
-    """
-    outs, count = params["out_avals"], params["num_res"]
-    real = [k for k, a in enumerate(outs) if _is_inexact(a)]
-    likes = [jax.ShapeDtypeStruct(outs[k].shape, outs[k].dtype) for k in real]
-
-    def backward(residuals: Sequence[Any], asked: Sequence[Any]) -> list[Any]:
-        given = dict(zip(real, asked, strict=True))
-        dense = [given.get(k, np.zeros(a.shape, jax.dtypes.float0)) for k, a in enumerate(outs)]
-        return compat.transposed(params, [known.get(k, x) for k, x in enumerate(residuals)], dense)
-
-    def forward(*given: Any) -> list[Any]:
-        transposed = jax.linear_transpose(lambda *asked: backward(given[:count], asked), *likes)
-        found = dict(zip(real, transposed(list(given[count:])), strict=True))
-        return [found.get(k, np.zeros(a.shape, imp.index_dtype.numpy)) for k, a in enumerate(outs)]
-
-    name = compat.name_of_rule(params)
-    try:
-        with mode_for(a.dtype for a in avals):
-            closed = jax.make_jaxpr(backward)(avals[:count], likes)
-            if not all(zero_results(closed, [k >= count for k in range(count + len(likes))])):
-                raise TypeError("it may add a number, or rounds to integers")
-            found = jax.make_jaxpr(forward)(*[jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals])
-    except jax.errors.UnexpectedTracerError:
-        raise _uses_a_traced_value(name, imp.here()) from None
-    except (AssertionError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
-        raise GradientError(
-            f"`{name}` has a jax.custom_vjp rule for arrays that are too large for registers: "
-            "its backward function needs to be linear in the cotangents there, got one that JAX does not transpose",
-            loc=imp.here(),
-            help="take jax.grad inside of the lane or loop, or call it on arrays of at most 256 elements",
-        ) from error
-    return imp.call(found, operands)
-
-
-def _backward_rule(
-    imp: Importer, params: dict[str, Any], avals: Sequence[Any], known: dict[int, Any]
-) -> TransposedRule:
-    """Returns the transpose that a backward function gives; some operands are `known` by their numbers."""
-    outs, count, bwd = params["out_avals"], params["num_res"], params["bwd"]
-
-    def backward(_: Sequence[int], operands: Sequence[Any], cotangents: Sequence[Any]) -> Sequence[Any]:
-        left = iter(cotangents)
-        dense = [next(left) if _is_inexact(a) else np.zeros(a.shape, jax.dtypes.float0) for a in outs]
-        return compat.transposed(params, [known.get(k, x) for k, x in enumerate(operands[:count])], dense)
-
-    found = TransposedRule(compat.name_of_rule(params), avals, outs, backward, imp, tangents=len(avals) - count)
-    if isinstance(bwd, RuleAlong):
-        inner, first = bwd.params, bwd.params["num_res"]
-        lower = [*avals[:first], *avals[count:][: inner["in_zeros"].count(False)]]
-        found.along = bwd, _backward_rule(imp, inner, lower, {k: v for k, v in known.items() if k < first})
-    return found
