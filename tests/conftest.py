@@ -25,6 +25,7 @@ from tests.selection import (
     quick_xla,
     rare_collections,
     shared_executables,
+    slow_ones,
 )
 
 settings.register_profile("suite", deadline=None)
@@ -78,18 +79,17 @@ def pytest_configure(config: pytest.Config) -> None:
     qd.config.offline_cache_passes = False
     kept_bytecode()
     selection.takes_sample = is_default_run(config) and not names_tests(config)
+    few_contexts()
+    known_files()
+    gc.disable()  # until tests are collected
     if is_default_run(config):
         quick_xla()
-        few_contexts()
-        known_files()
-        gc.disable()  # until tests are collected
         shared_executables(HERE.parent / "build" / "xla")
         shared_code(HERE.parent / "build" / "llvm")
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    if is_default_run(session.config):
-        rare_collections()
+def pytest_collection_finish() -> None:
+    rare_collections()
 
 
 def pytest_sessionfinish() -> None:
@@ -105,8 +105,9 @@ def pytest_unconfigure() -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Takes a sample, but all cases of tests that are named; `-m gpu` also runs on a GPU what any device passes."""
-    for item in () if names_tests(config) else left_out(items):
-        item.add_marker("full")
+    for mark, of_mark in () if names_tests(config) else (("slow", slow_ones), ("full", left_out)):
+        for item in [*of_mark(items)]:
+            item.add_marker(mark)
     if not re.search(r"(?<!not )\bgpu\b", config.option.markexpr):
         return
     for item in items:

@@ -4,7 +4,9 @@ A test with several `parametrize` has a case for each combination of their rows,
 parameter. The default run takes one case of each test, and those with a row that no other case of the file has; the
 others are marked `full`. Which they are depends on their names alone, so every process takes the same.
 `pytest.mark.sample(k)` takes one in k cases of a test, and `pytest.mark.every_case` takes all of a matrix, for faults
-that one combination alone has shown. `drawn` says how many programs a test takes that draws them itself.
+that one combination alone has shown. `drawn` says how many programs a test takes that draws them itself. Of a test with
+`sample(k, full=j)` or `sample(full=j)`, whose cases repeat a class, `make test-all` takes one case in j, of a matrix
+every row before others, and the rest is `slow`.
 """
 
 from __future__ import annotations
@@ -129,12 +131,37 @@ def left_out(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
             yield from _of_one_function([*cases], seen)
 
 
+def slow_ones(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
+    """Yields the cases that are in no suite."""
+    for _, of_one in groupby(items, lambda item: item.nodeid.partition("[")[0]):
+        cases = [*of_one]
+        marker = cases[0].get_closest_marker("sample")
+        if marker is not None and "full" in marker.kwargs:
+            yield from _later_rows(cases)[-(-len(cases) // marker.kwargs["full"]) :]
+
+
+def _later_rows(cases: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Returns the cases in the order of a hash; those of a matrix without a row that is new then come last."""
+    seen: set[tuple[object, ...]] = set()
+    known: list[pytest.Item] = []
+    order: list[pytest.Item] = []
+    for case in _shuffled(cases):
+        values = {*_values(case)}
+        (known if len(values) > 1 and values <= seen else order).append(case)
+        seen |= values
+    return order + known
+
+
+def _shuffled(cases: Iterable[pytest.Item]) -> list[pytest.Item]:
+    return sorted(cases, key=lambda case: crc32(case.nodeid.encode()))
+
+
 def _of_one_function(cases: Sequence[pytest.Item], seen: set[tuple[object, ...]]) -> Iterator[pytest.Item]:
     """Yields the cases left out of a test, and adds the rows of the others to those that its file has seen."""
     cases = [c for c in cases if not any(map(c.get_closest_marker, ("slow", "full", "every_case", "gpu")))]
     marker = cases[0].get_closest_marker("sample") if cases else None
-    shuffled = sorted(cases, key=lambda case: crc32(case.nodeid.encode()))
-    if marker is not None:
+    shuffled = _shuffled(cases)
+    if marker is not None and marker.args:
         yield from shuffled[-(-len(cases) // marker.args[0]) :]
     elif len(cases) > _SMALL and cases[0].path.parent.name in _COSTLY:
         for k, case in enumerate(shuffled):

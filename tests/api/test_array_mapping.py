@@ -198,6 +198,7 @@ def compare(seed: int, mode: str) -> None:
         jax.tree.map(same, slopes(ours), slopes(in_one_loop if "loop that lanes leave" in names else theirs))
 
 
+@pytest.mark.sample(full=2)
 @pytest.mark.parametrize("seed", range(drawn(6)))
 @pytest.mark.parametrize("mode", ["batch", "auto"])
 def test_random_programs(seed: int, mode: str) -> None:

@@ -40,10 +40,16 @@ def stacks_of(machine: Machine) -> Stacks:
     return Stacks(limits=machine.reverse)
 
 
+made_for = jax.make_user_context()
+"""Context that JAX's caches are keyed by, which know the platform only."""
+
+
 @contextmanager
 def programs_for(machine: Machine) -> Iterator[None]:
     """Programs are made for another machine than the one that runs them, its final passes included."""
-    jax.clear_caches()  # of eager calls, which know the platform only
-    with mock.patch.object(CpuBackend, "machine", machine), mock.patch.object(GpuBackend, "machine", machine):
+    with (
+        made_for(machine),
+        mock.patch.object(CpuBackend, "machine", machine),
+        mock.patch.object(GpuBackend, "machine", machine),
+    ):
         yield
-    jax.clear_caches()

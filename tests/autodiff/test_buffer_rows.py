@@ -93,6 +93,7 @@ def rows_of(f, *args) -> str:
 
 
 @pytest.mark.cpu
+@pytest.mark.sample(full=3)
 @pytest.mark.parametrize("bounds", ["raise", "unchecked", "clip"])
 @pytest.mark.parametrize("lanes", [1, 37])
 @pytest.mark.parametrize("name", PAIRS)

@@ -81,7 +81,7 @@ def test_gradients(name):
 
 
 @pytest.mark.cpu
-@pytest.mark.sample(16)
+@pytest.mark.sample(8, full=2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_gradients_where_tapes_and_rows_are_too_long(name, monkeypatch):
     """What large arrays do, with small ones."""

@@ -68,6 +68,7 @@ def test_bytes(name):
     assert sum(choice.nbytes for choice in low.storage) == 64 * 4
 
 
+@pytest.mark.sample(full=2)
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("name", LOOPS)
 def test_gradients(name, machine):

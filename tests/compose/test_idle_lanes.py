@@ -92,7 +92,7 @@ def each(f: Callable[..., Any], x: Any, keys: Any) -> np.ndarray:
     return np.array([float(f(x, k)) for k in np.ravel(keys)]).reshape(np.shape(keys))
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(4, full=2)
 @over_keys
 @pytest.mark.parametrize("options", [{}, {"debug": True}], ids=["compiled", "debug"])
 def test_idle_lanes_do_not_fail(f: Callable[..., Any], options: dict[str, Any]) -> None:

@@ -113,6 +113,7 @@ def same(got: Any, want: Any) -> None:
 
 
 @pytest.mark.sample(3)
+@pytest.mark.sample(full=4)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_contents_are_seen(seed: int) -> None:
     drawn = Drawn(seed)

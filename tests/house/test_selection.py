@@ -13,7 +13,7 @@ from jax._src.lru_cache import LRUCache
 from lowering.llvm.target import Target
 from lowering.runtime.compile import machine_code, optimised
 from tests import kept_code, selection
-from tests.selection import drawn, is_default_run, left_out, names_tests, put_whole
+from tests.selection import drawn, is_default_run, left_out, names_tests, put_whole, slow_ones
 
 DTYPES = ("f32", "f64", "i32", "u8")
 PAIRS = ((1, 1), (2, 1), (1, 2))
@@ -71,6 +71,17 @@ def test_cases_that_need_a_gpu_are_no_part_of_a_sample() -> None:
 )
 def test_marks_and_folders_decide(folder: str, marks: tuple[Any, ...], count: int) -> None:
     assert len(kept(cases(*marks, folder=folder))) == count
+
+
+@pytest.mark.parametrize(("full", "count"), [(2, 12), (4, 6), (3, 8)])
+def test_a_sample_of_the_whole_suite_has_every_row(full: int, count: int) -> None:
+    many = cases(pytest.mark.sample(full=full).mark)
+    slow = {*map(id, slow_ones(many))}
+    left = [c.callspec.params for c in many if id(c) not in slow]
+    assert len(left) == count
+    assert {p["dtype"] for p in left} == {*DTYPES}
+    assert {(p["a"], p["b"]) for p in left} == {*PAIRS}
+    assert not [*slow_ones(cases(pytest.mark.sample(8).mark))]
 
 
 @pytest.mark.parametrize(("words", "is_default"), [("not slow and not full", True), ("not slow", False), ("", False)])
