@@ -80,8 +80,12 @@ FILL = Record("ptr data, i64 pattern")
 """The references of the loop that fills memory."""
 COPY = Record("i64 ref, i64 offset, i64 bytes, i64 pattern")
 """An array in the copies of a thread, by its number among the references of the task."""
-FAILURE = Record("i64 number, i64 value")
-"""The check that failed first, counted from 1, and the index that it refused; or one of the numbers below."""
+FAILURE = Record(
+    "i64 number, i64 value, i64 whole1, i64 whole2, i64 whole3, i64 whole4, "
+    "double real0, double real1, double real2, double real3"
+)
+"""The check that failed first, counted from 1, or one of the numbers below; then what its text tells: the index that it
+refused, or the integers of the text in order, and the floats of the text in order."""
 INTERRUPTED, NO_MEMORY = -1, -2
 """Failures that are no checks: the task was asked to end, or got no memory (the value: bytes)."""
 LATE = Record("ptr next")

@@ -19,6 +19,8 @@ LESS = "give a larger `most`, or bounds with fewer iterations"
 FAILED = "check failed: "
 _PLACE = r"\n  at [^\n]*?(?::|, line )\d+"
 """Pattern of a source location; the last match in a text is that of the error, others are in the user's message."""
+_TOLD = re.compile(r"\nnote: (.*)\Z")
+"""Pattern of what a failing `qd.check` tells, behind its place."""
 _NO_MEMORY = re.compile(
     r"task `[^`]*` of `[^`]*` needs \d+ bytes of its own in each thread that runs it, which the system refused"
     r"(?:; \d+ bytes of them an iteration are kept by the code"
@@ -42,7 +44,8 @@ def fault_in(text: str) -> QdError | None:
         return None
     loc = _loc(found)
     if found["rule"].startswith(FAILED):
-        return CheckError(found["rule"], loc=loc)
+        told = _TOLD.search(text, found.end("rule"))
+        return CheckError(found["rule"], loc=loc, notes=[told[1]] if told else ())
     return BoundsError(found["rule"], loc=loc, help=HELP if found["rule"].startswith("index") else LESS)
 
 

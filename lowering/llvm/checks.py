@@ -13,14 +13,20 @@ from typing import TYPE_CHECKING
 
 from lowering.llvm.types import REGISTER
 from lowering.tables import FAILED, FAILURE, FAILURE_BITS, FIELD
+from qdtrace.ir.faults import ITERATION
+from qdtrace.ir.primitives import CHECK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     from lowering.llvm.frame import Frame
+    from lowering.llvm.text import Text
     from qdtrace.ir.program import Eqn
+    from qdtrace.ir.types import DType
 
-FAIL = "qd_fail"
+FAIL, TELL = "qd_fail", "qd_tell"
+WHOLE = [field for field, kind in FAILURE.types.items() if kind == "i64" and field != "number"]
+REAL = [field for field, kind in FAILURE.types.items() if kind == "double"]
 ONCE = "cold noinline nounwind"
 """Attributes of functions that a call executes at most once."""
 _UNLIKELY = '!{!"branch_weights", i32 1, i32 1048575}'
@@ -63,7 +69,34 @@ def check(f: Frame, eqn: Eqn) -> None:
     """Emits `check p`."""
     bad = f.text.op(f"xor i1 {f.scalar_of(eqn.invars[0])}, true")
     with failing(f, f.where_active(bad)):
-        report(f, eqn)
+        told = eqn.invars[1:]
+        if f.failure:
+            index = told[0] if str(eqn.params.get("told", "")).startswith(ITERATION) else None
+            if index is None:
+                report(f, eqn)
+            else:
+                report(f, eqn, lambda: f.scalar.cast("sext", REGISTER[index.dtype], f.scalar_of(index), "i64"))
+        elif told:
+            words = told_words(f.text, [a.dtype for a in told], [f.scalar_of(a) for a in told])
+            require_told(f)
+            f.text.do(f"call void @{TELL}(ptr %refs, i64 {f.facts.check_numbers[eqn] + 1}, {words})")
+        else:
+            report(f, eqn)
+
+
+def told_words(text: Text, dtypes: Sequence[DType], values: Sequence[str]) -> str:
+    """Emits operands of the function that records what a check tells: integers in order, then floats in order."""
+    whole, real = list[str](), list[str]()
+    for dtype, value in zip(dtypes, values, strict=True):
+        kind = REGISTER[dtype]
+        if dtype.is_float:
+            real.append(value if kind == "double" else text.op(f"fpext {kind} {value} to double"))
+        else:
+            opcode = "sext" if dtype.is_signed else "zext"
+            whole.append(value if kind == "i64" else text.op(f"{opcode} {kind} {value} to i64"))
+    whole += ["0"] * (len(WHOLE) - len(whole))
+    real += ["0.0"] * (len(REAL) - len(real))
+    return ", ".join([*(f"i64 {w}" for w in whole), *(f"double {r}" for r in real)])
 
 
 def leave_if_failed(f: Frame) -> None:
@@ -91,7 +124,8 @@ def report(f: Frame, eqn: Eqn, index: Callable[[], str] = lambda: "0") -> None:
     """Emits the record of a failed check, with the failing index as i64."""
     number = f.facts.check_numbers[eqn]
     if f.failure:
-        value = f.text.op(f"and i64 {_in_failure_bits(f, eqn, index())}, {(1 << FAILURE_BITS) - 1}")
+        is_signed = eqn.primitive is CHECK or eqn.invars[0].dtype.is_signed
+        value = f.text.op(f"and i64 {_in_failure_bits(f, index(), is_signed)}, {(1 << FAILURE_BITS) - 1}")
         f.text.do(f"store i64 {f.text.op(f'or i64 {value}, {number + 1 << FAILURE_BITS}')}, {f.failure}, align 8")
         return
     note(f, number + 1, index())
@@ -103,10 +137,10 @@ def note(f: Frame, number: int, value: str = "0") -> None:
     f.text.do(f"call void @{FAIL}(ptr %refs, i64 {number}, i64 {value})")
 
 
-def _in_failure_bits(f: Frame, eqn: Eqn, value: str) -> str:
+def _in_failure_bits(f: Frame, value: str, is_signed: bool) -> str:
     """Clamps an i64 to the numbers that a word of failure has room for."""
     least, most = -(1 << FAILURE_BITS - 1), (1 << FAILURE_BITS - 1) - 1
-    if not eqn.invars[0].dtype.is_signed:
+    if not is_signed:
         return f.scalar.select(f.scalar.compare("icmp ugt", "i64", value, str(most)), "i64", str(most), value)
     value = f.scalar.select(f.scalar.compare("icmp slt", "i64", value, str(least)), "i64", str(least), value)
     return f.scalar.select(f.scalar.compare("icmp sgt", "i64", value, str(most)), "i64", str(most), value)
@@ -114,15 +148,26 @@ def _in_failure_bits(f: Frame, eqn: Eqn, value: str) -> str:
 
 def require_failure(f: Frame) -> None:
     """Adds the function that records failures to the module: the first failure of a call, as a number and a value."""
+    _require(f, FAIL, ["value"])
+
+
+def require_told(f: Frame) -> None:
+    """Adds the function that records failures with all that a check tells."""
+    _require(f, TELL, [*WHOLE, *REAL])
+
+
+def _require(f: Frame, name: str, fields: Sequence[str]) -> None:
     module = f.text.module
-    if FAIL in module.helpers:
+    if name in module.helpers:
         return
     text = module.function(ONCE)
     slot = text.op(f"getelementptr ptr, ptr %refs, i64 {f.facts.ref_count + FAILED}")
     record = text.op(f"load ptr, ptr {slot}, align 8")
     pair = text.op(f"cmpxchg ptr {record}, i64 0, i64 %number monotonic monotonic")
     with text.when(text.op(f"extractvalue {{ i64, i1 }} {pair}, 1")):
-        place = text.op(f"getelementptr i64, ptr {record}, i64 {FAILURE.offsets['value'] // FIELD}")
-        text.do(f"store i64 %value, ptr {place}, align 8")
+        for field in fields:
+            place = text.op(f"getelementptr i64, ptr {record}, i64 {FAILURE.offsets[field] // FIELD}")
+            text.do(f"store {FAILURE.types[field]} %{field}, ptr {place}, align 8")
     text.do("ret void")
-    module.helpers[FAIL] = text.render(f"define internal void @{FAIL}(ptr %refs, i64 %number, i64 %value)")
+    params = "".join(f", {FAILURE.types[field]} %{field}" for field in fields)
+    module.helpers[name] = text.render(f"define internal void @{name}(ptr %refs, i64 %number{params})")

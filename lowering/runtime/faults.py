@@ -63,6 +63,12 @@ def fault_error(c: Code, frame: Ptr, faults: Ptr, number: I64, value: I64) -> Pt
     return abi.new_error(c, frame, message, abi.OUT_OF_RANGE)
 
 
+# Note [Told values]
+# A call of C passes integers and floats in registers of their own, so a text takes the next integer at `%lld` and the
+# next float at `%g`, however the two follow each other. More integers than there are registers for lie in memory, in
+# order; there are never more floats than that.
+
+
 @function()
 def failure_text(c: Code, program: Ptr, task: Ptr, failure: Ptr, message: Ptr) -> I32:
     """Puts the text of the failure of a task into a message; returns the code of the error."""
@@ -75,7 +81,8 @@ def failure_text(c: Code, program: Ptr, task: Ptr, failure: Ptr, message: Ptr) -
         largest = failing.faults.load("ptr")
         SNPRINTF(c, message, FAULT_SIZE, c.string(text), failing.name, name, failed.value, largest)
         c.give(abi.RESOURCE_EXHAUSTED)
-    SNPRINTF(c, message, FAULT_SIZE, failing.faults.word(failed.number).load("ptr"), failed.value)
+    told = [getattr(failed, field) for field in list(FAILURE.types)[1:]]
+    SNPRINTF(c, message, FAULT_SIZE, failing.faults.word(failed.number).load("ptr"), *told)  # see Note [Told values]
     return c.value(abi.OUT_OF_RANGE, "i32")
 
 

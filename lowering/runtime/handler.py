@@ -185,7 +185,7 @@ def _run_tasks(c: Code, frame: Value, program: Fields, slots: Value, further: Va
     guard(c, program)
     advise_results(c, program.large, slots)
     refs, failure, clear = c.array("ptr", program.words), c.record(FAILURE), Cell(program.clears)
-    failure.put(number=0, value=0)
+    failure.put(number=0, value=0)  # a failing check puts the rest
     tasks, threads, count = Fields(TASK, program.tasks), program.threads, program.task_count
     number = Cell(c.value(0, "i64"))
     with c.loop() as leave:

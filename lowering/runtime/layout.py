@@ -67,7 +67,7 @@ class Layout:
     passes_constants: bool = False
     """True if the constants are an operand, as on devices, which cannot read the handler's memory."""
     faults: tuple[tuple[str, ...], ...] = ()
-    """The messages of each task's checks, as C formats with one `%lld` or `%llu` for an index."""
+    """The messages of each task's checks, as C formats with `%lld`, `%llu` and `%g` for what they tell."""
     largest: tuple[str, ...] = ()
     """Texts that name, for each task, the line whose private arrays take most, for errors of allocation."""
     must_run: bool = False
@@ -103,8 +103,8 @@ def plan_layout(
 ) -> Layout:
     """Assigns a place to every reference of the program.
 
-    `constants` are references with known content, in memory of the program or passed as an operand; `elsewhere` has the
-    places of buffers that need no scratch.
+    `constants` are references with known content, in memory of the program or passed as an operand, as on devices,
+    whose checks tell one number; `elsewhere` has the places of buffers that need no scratch.
     """
     elsewhere = dict(elsewhere or {})
     content, inside = _constants(constants or {})
@@ -123,7 +123,7 @@ def plan_layout(
     kept = [b for b in program.buffers if b not in results and b not in elsewhere]
     offsets, scratch_bytes = pack_buffers(refs, kept)
     places |= {v: Place(operands + len(made), offset) for v, offset in offsets.items()} | elsewhere
-    faults = tuple(map(_fault_texts, program.tasks))
+    faults = tuple(_fault_texts(task, index_only=pass_constants) for task in program.tasks)
     bare = aliases and len(made) > 1  # see Note [Never a bare tuple]
     if bare or (any(faults) and not made):  # XLA drops a call without results
         scratch_bytes = max(scratch_bytes, 1)
@@ -143,16 +143,17 @@ def with_kernel_scratch(layout: Layout, nbytes: int) -> tuple[Layout, Place]:
     return (replace(layout, scratch_bytes=offset + nbytes) if nbytes else layout), place
 
 
-def _fault_texts(task: Task) -> tuple[str, ...]:
-    return tuple(map(_fault_text, checks_of(task)))
+def _fault_texts(task: Task, *, index_only: bool) -> tuple[str, ...]:
+    return tuple(_fault_text(eqn, index_only) for eqn in checks_of(task))
 
 
-def _fault_text(eqn: Eqn) -> str:
-    hole = "\x01"
-    text = str(fault_of(eqn, hole)).replace("%", "%%")
-    if eqn.primitive is not BOUND:
-        return text
-    return text.replace(hole, "%lld" if eqn.invars[0].dtype.is_signed else "%llu")
+def _fault_text(eqn: Eqn, index_only: bool) -> str:
+    told = eqn.invars[eqn.primitive is not BOUND :]
+    holes = [chr(0xD800 + k) for k in range(len(told))]  # no message has halves of a surrogate pair
+    text = str(fault_of(eqn, *holes, index_only=index_only)).replace("%", "%%")
+    for hole, atom in zip(holes, told, strict=True):
+        text = text.replace(hole, "%g" if atom.dtype.is_float else "%lld" if atom.dtype.is_signed else "%llu")
+    return text
 
 
 def _constants(constants: Mapping[Var, np.ndarray]) -> tuple[bytes, dict[Var, int]]:

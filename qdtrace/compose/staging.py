@@ -150,7 +150,8 @@ def _task(stager: Stager, region: Region) -> None:
         at = span.index(builder, index)
         env[index_var] = _rank0(at)
         importer.ranges.set_index(at, start, stop, step)
-        importer.region(body_of(region), env)
+        with importer.in_iteration(at):
+            importer.region(body_of(region), env)
     name = str(hints.get("name") or f"{stager.name}.{len(stager.segment.tasks)}")
     head = tuple(builder.current.eqns)
     launch, ends = hints_of(hints, *LAUNCH_HINTS), (span.first, span.last)

@@ -7,7 +7,7 @@ primitive of the graph.
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from qdtrace.errors import Loc
     from qdtrace.interpret.compiler import Env, Rule, Step
+    from qdtrace.ir.program import Atom
     from qdtrace.ir.types import DType
 
 Order = Literal["forward", "backward", "shuffled"]
@@ -178,11 +179,14 @@ def _compile_bound(compiler: Compiler, eqn: Eqn) -> Step:
 
 
 def _compile_check(compiler: Compiler, eqn: Eqn) -> Step:
-    condition = compiler.slot(eqn.invars[0])
+    condition, *told = map(compiler.slot, eqn.invars)
 
     def check(env: Env) -> None:
         if not env[condition]:
-            raise fault_of(eqn)
+            raise fault_of(eqn, *(f"{float(v):g}" if a.dtype.is_float else str(int(v)) for a, v in values(env)))
+
+    def values(env: Env) -> list[tuple[Atom, Any]]:
+        return [(a, env[slot]) for a, slot in zip(eqn.invars[1:], told, strict=True)]
 
     return check
 

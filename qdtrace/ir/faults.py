@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from qdtrace.errors import Loc, QdError
     from qdtrace.ir.program import Eqn, Task
 
+ITERATION = "in iteration {}"
+"""Beginning of what a `check` in a loop tells: the index of that loop."""
 TRIPS = -1
 """The `axis` of a `bound` that checks a trip count; its `buffer` is the kind of the loop."""
 
@@ -34,11 +36,19 @@ def may_fail(eqns: Iterable[Eqn]) -> bool:
     return any(e.primitive in (BOUND, CHECK, TELL) for e in eqns)
 
 
-def fault_of(eqn: Eqn, value: str = "") -> QdError:
-    """Returns the error of a `bound` that fails for the index `value`, or of a `check` that fails."""
+def fault_of(eqn: Eqn, *values: str, index_only: bool = False) -> QdError:
+    """Returns the error of a `bound` that fails for an index, or of a `check` that fails and tells values.
+
+    `index_only`: of these, nothing but the index of its loop is known.
+    """
     p = eqn.params
     if eqn.primitive is CHECK:
-        return CheckError(FAILED + str(p["message"]), loc=eqn.loc)
+        told = str(p.get("told", "")) if eqn.loc is not None else ""  # behind the place it is found again
+        if index_only:
+            told = ITERATION * told.startswith(ITERATION)
+        told = told.format(*values)
+        return CheckError(FAILED + str(p["message"]), loc=eqn.loc, notes=[told] if told else ())
+    (value,) = values
     if p["axis"] == TRIPS:
         most, got = int(p["size"]) - 1, f"at least {value}" if p["buffer"] == "qd.while_" else value
         rule = f"{p['buffer']} needs at most {most} iterations (most={most}), got {got}"

@@ -211,8 +211,8 @@ CHECK = _row(
     "check",
     rule.check,
     Effect.CHECK,
-    param_names=("message",),
-    remarks=frozenset({"message"}),
+    param_names=("message", "told"),
+    remarks=frozenset({"message", "told"}),
     instructions=4,
     **_no_slope,
 )

@@ -145,8 +145,10 @@ def bound(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
 
 
 def check(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
-    """Types `check`: one condition."""
-    _require(tuple(types) == (BOOL,), "needs one bool condition")
+    """Types `check`: one condition, and the scalars that its message tells."""
+    _require(tuple(types[:1]) == (BOOL,), "needs one bool condition")
+    _require(len(types) - 1 == str(params.get("told", "")).count("{}"), "needs a value for each hole of `told`")
+    _require(all(isinstance(t, ScalarType) for t in types), "tells scalars")
     return ()
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from qdtrace.limits import Limits
 
-_OPTIONAL = frozenset({"unroll", "most", "rare"})
+_OPTIONAL = frozenset({"unroll", "most", "rare", "told"})
 _INDEX = (DType.i32, DType.i64)
 
 
@@ -266,7 +266,7 @@ def _fits(name: str, value: object) -> bool:
             return isinstance(value, tuple) and all(isinstance(n, int) and n >= 0 for n in lengths)
         case "y":
             return isinstance(value, int)
-        case "op" | "buffer" | "message" | "names" | "refused" | "help":
+        case "op" | "buffer" | "message" | "told" | "names" | "refused" | "help":
             return isinstance(value, str)
         case "rule":  # see `ir/custom`; a graph that was read from its text has the name
             return isinstance(value, str | Part) or callable(getattr(value, "adjoints_of", None))

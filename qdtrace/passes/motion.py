@@ -40,6 +40,7 @@ from qdtrace.analysis.index.definite_stores import FullBefore
 from qdtrace.analysis.index.ranges import Ranges, TaskRanges
 from qdtrace.analysis.index.trips import surely_runs, trip_count
 from qdtrace.analysis.slopes import has_finite_slopes
+from qdtrace.ir.faults import ITERATION
 from qdtrace.ir.memory import written
 from qdtrace.ir.primitives import CHECK, LOAD, Effect
 from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var
@@ -136,6 +137,14 @@ class _Mover(Rebuilder):
         self.depth: dict[Var, int] = {}
         """Number of loops around each value; 0 for a value without an entry."""
 
+    def _telling_less(self, check: Eqn, level: int) -> Eqn:
+        """Returns a check that tells what is known in front of the loops of this level, without the index of one."""
+        condition, _, *values = check.invars
+        told = str(check.params["told"]).removeprefix(ITERATION).removeprefix(": ")
+        if not told or self._level(tuple(values)) > level:
+            return Eqn(CHECK, (condition,), (), {"message": check.params["message"]}, (), check.loc)
+        return Eqn(CHECK, (condition, *values), (), {**check.params, "told": told}, (), check.loc)
+
     def visit(self, eqn: Eqn) -> None:
         """Appends an equation, or moves it in front of a loop."""
         if eqn.blocks or not self.loops:
@@ -151,7 +160,10 @@ class _Mover(Rebuilder):
             level = self._load_level(eqn)
         elif Effect.CHECK in effects:
             # Surely executed from there, so that code that is not executed raises nothing; no condition is passed.
-            level = self._lowest(self._level(eqn.invars), lambda p: p.surely_runs and not p.ifs and not p.conditions)
+            decided = eqn.invars[:1] if eqn.primitive is CHECK else eqn.invars
+            level = self._lowest(self._level(decided), lambda p: p.surely_runs and not p.ifs and not p.conditions)
+            if level < self._level(eqn.invars):
+                eqn = self._telling_less(eqn, level)
             if level:
                 loop = self.loops[level - 1]
                 loop.checks, loop.conditions = True, loop.conditions or eqn.primitive is CHECK

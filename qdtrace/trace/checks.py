@@ -30,7 +30,9 @@ def check(condition: ArrayLike, message: str) -> None:
 
     It may stand anywhere in a traced function: in loops, under `qd.when`, in the function that `qd.vmap` maps and in
     `lax` control flow there, and between loops. What comes after a check that fails is not executed in that iteration;
-    the call has no results. As anything in JAX it runs only where a result of the function is used.
+    the call has no results. The error has a note on the iteration of the outermost loop, or the lane, and on the values
+    of a comparison; of several that fail any one is told. As anything in JAX a check runs only where a result of the
+    function is used.
 
     >>> @qd.jit
     ... def roots(x):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import struct
 from typing import TYPE_CHECKING
 
 import llvmlite.binding as llvm
@@ -13,6 +14,7 @@ from lowering.llvm.options import EmitOptions
 from lowering.llvm.target import Target
 from lowering.runtime import compile
 from lowering.simd.emit import TaskCode, emit_task
+from lowering.tables import FAILURE
 from qdtrace.analysis.index.trips import static_bounds
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.builder import Builder, scalar_var
@@ -67,7 +69,7 @@ class Kernel:
 
         Raises the error of the check that failed first, when all chunks have run, as threads do.
         """
-        failure = (ctypes.c_int64 * 2)()
+        failure = (ctypes.c_int64 * len(FAILURE.types))()
         asked = ctypes.c_int64(0)
         after = (int(alone), ctypes.addressof(failure), ctypes.addressof(asked))
         words = [*(memory[r].ctypes.data for r in self.code.refs), *after]
@@ -87,8 +89,17 @@ class Kernel:
         untouched(raw)
         if failure[0]:
             eqn = checks_of(self.task)[failure[0] - 1]
-            is_unsigned = eqn.primitive.name == "bound" and not eqn.invars[0].dtype.is_signed
-            raise fault_of(eqn, str(int(failure[1]) % 2**64 if is_unsigned else failure[1]))
+            kinds = list(FAILURE.types.values())
+            words = {kind: iter([w for w, k in zip(failure, kinds, strict=True) if k == kind]) for kind in set(kinds)}
+            next(words["i64"])  # the number of the check
+            told = []
+            for atom in eqn.invars[eqn.primitive.name == "check" :]:
+                word = next(words["double" if atom.dtype.is_float else "i64"])
+                if atom.dtype.is_float:
+                    told.append(f"{struct.unpack('d', struct.pack('q', word))[0]:g}")
+                else:
+                    told.append(str(word if atom.dtype.is_signed else word % 2**64))
+            raise fault_of(eqn, *told)
 
     def merge(self, memory: dict[Var, np.ndarray], copies: np.ndarray, cuts: Sequence[int] = ()) -> None:
         """Merges copies, in pieces that end at these lines; `copies` are bytes, one copy after another."""

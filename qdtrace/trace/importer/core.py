@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -36,10 +37,10 @@ from qdtrace.trace.regions import Region, restructure
 from qdtrace.trace.source import eqn_loc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     from qdtrace.ir.builder import Builder
-    from qdtrace.ir.program import Var
+    from qdtrace.ir.program import Atom, Var
     from qdtrace.trace.importer.bodies import Key, Operands
     from qdtrace.trace.importer.uses import Uses
 
@@ -82,11 +83,21 @@ class Importer(MemoryOps):
         self.zeros_vanish = False
         """True in a decomposition in which a product with a constant zero is nothing, whatever the other factor is."""
         self.flow: list[LoopFlow] = []
+        self.iteration: Atom | None = None
+        """Index of the outermost loop around the current equation; None outside of loops."""
         self._constants: dict[int, tuple[Any, Value]] = {}
 
     def another(self, builder: Builder) -> Importer:
         """Returns an importer of code apart, for instance of a derivative rule."""
         return Importer(builder, index_dtype=self.index_dtype, scalar_budget=self.scalar_budget, bounds=self.bounds)
+
+    @contextmanager
+    def in_iteration(self, index: Atom) -> Generator[None]:
+        """Says what the index of a loop is, whose body is imported inside."""
+        before = self.iteration
+        self.iteration = index if before is None else before
+        yield
+        self.iteration = before
 
     # ------------------------------------------------------------------ entry points
     def region(self, region: Region, env: dict[Any, Value]) -> None:

@@ -15,6 +15,7 @@ from qdtrace.analysis.index.trips import CountedLoop, unsigned
 from qdtrace.errors import TraceValueError
 from qdtrace.ir.builder import scalar_var
 from qdtrace.ir.custom import Part
+from qdtrace.ir.faults import ITERATION
 from qdtrace.ir.program import is_local, ref_type
 from qdtrace.ir.types import DType
 from qdtrace.trace.importer.bounds import checked
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from qdtrace.trace.importer.core import Importer
 
 _JUMPS = (break_p, continue_p)
+_SIGNS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 
 
 def _jumps(items: Sequence[Any], nested: bool = False) -> Any:
@@ -114,7 +116,7 @@ def _for(imp: Importer, region: Region, rest: Sequence[Any], env: dict[Any, Valu
     hints = {k: v for k, v in region.hints.items() if k in ("unroll", "most") and v is not None}
     loc = imp.loc
     if flow.broken is None:
-        with imp.block((index,)) as opened:
+        with imp.block((index,)) as opened, imp.in_iteration(index):
             _body(imp, flow, region.items, env)
         imp.loc = loc
         imp.emit("for", start, stop, step, blocks=(opened.close(),), **hints)
@@ -128,7 +130,8 @@ def _for(imp: Importer, region: Region, rest: Sequence[Any], env: dict[Any, Valu
         going = limit.goes_on(imp.op("and", going, imp.op("not", imp.load_at(flow.broken, ()))))
     left = scalar_var(unsigned(dtype), "left")
     with imp.block((index, left, *limit.inside) if counts else (index, *limit.inside)) as opened:
-        _body(imp, flow, region.items, env)
+        with imp.in_iteration(index):
+            _body(imp, flow, region.items, env)
         following = [imp.op("add", index, step)]
         if counts:
             following.append(imp.op("sub", left, integer(1, left.dtype)))
@@ -357,8 +360,30 @@ def check(imp: Importer, eqn: Any, condition: Value, *, message: str) -> list[Va
 
 
 def _fails_unless(imp: Importer, holds: Atom, message: str) -> None:
-    if holds is not TRUE:
-        imp.emit("check", holds, message=message)
+    if holds is TRUE:
+        return
+    told, values = _comparisons(imp, holds)
+    if imp.iteration is not None:
+        told, values = f"{ITERATION}: {told}" if told else ITERATION, [imp.iteration, *values]
+    params: dict[str, Any] = {"told": told} if told else {}
+    imp.emit("check", holds, *values, message=message, **params)
+
+
+def _comparisons(imp: Importer, holds: Atom) -> tuple[str, Sequence[Atom]]:
+    """Returns what to tell of a condition that does not hold, if it is a comparison or two, with the values."""
+    made = imp.definition(holds)
+    if made is None:
+        return "", ()
+    if made.primitive.name in _SIGNS:
+        return f"{{}} {_SIGNS[made.primitive.name]} {{}} does not hold", made.invars
+    parts = [imp.definition(a) for a in made.invars] if made.primitive.name in ("and", "not") else []
+    signs = [_SIGNS.get(p.primitive.name) if p is not None else None for p in parts]
+    if not all(signs):
+        return "", ()
+    texts, values = [f"{{}} {sign} {{}}" for sign in signs], [a for p in parts if p is not None for a in p.invars]
+    if len(texts) == 1:
+        return f"{texts[0]} holds", values
+    return f"{' and '.join(texts)} do not both hold" if texts else "", values
 
 
 @rule("qd_read")
