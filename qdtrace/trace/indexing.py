@@ -212,8 +212,17 @@ def as_array(value: Any, what: str) -> Any:
         raise TraceTypeError(
             f"{what} needs a number or an array, got {type(value).__name__}",
             loc=user_loc(),
-            help="store the parts of a structure one by one",
+            help=_in_place_of(value),
         ) from None
+
+
+def _in_place_of(value: Any) -> str:
+    """Returns the fix for something that is stored and is no number."""
+    if callable(value):
+        return "call it: a function is no value, what it returns is"
+    if value is None or isinstance(value, (str, bytes)):
+        return "give a number in its place: `jnp.nan` or a flag for nothing, for a text its place in a table"
+    return "store the parts of a structure one by one"
 
 
 def cast_value(value: Any, dtype: np.dtype, shape: tuple[int, ...], what: str, op: str = "") -> Any:

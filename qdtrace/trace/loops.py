@@ -23,10 +23,12 @@ from qdtrace.trace import markers
 from qdtrace.trace.arithmetic import as_scalar
 from qdtrace.trace.conditions import predicate
 from qdtrace.trace.context import LANE, OpenRegion, TraceContext, current, emit, get_current, left_open, new_uid
+from qdtrace.trace.diagnosis.advice import loop_over, shape_in
 from qdtrace.trace.diagnosis.attributes import StrictAttributes
 from qdtrace.trace.diagnosis.lint import FunctionWatch, LoopWatch, check_iteration
 from qdtrace.trace.diagnosis.reports import carried
 from qdtrace.trace.diagnosis.results import Use, expect_use
+from qdtrace.trace.diagnosis.statement import running_in
 from qdtrace.trace.indexing import as_value, is_static_int, shown
 from qdtrace.trace.own_files import is_user_file
 from qdtrace.trace.own_indices import LANES
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
     from qdtrace.errors import Loc
     from qdtrace.trace.diagnosis.changes import StateChange
+    from qdtrace.trace.diagnosis.statement import Statement
 
 Hints = tuple[tuple[str, Any], ...]
 Item = TypeVar("Item")
@@ -207,7 +210,7 @@ def _bound(value: Any, name: str, what: str) -> Any:
         raise TraceTypeError(
             f"{name} needs integer bounds, got {what} of {dtype or type(value).__name__}",
             loc=user_loc(),
-            help=_in_integers(value, shape, name),
+            help=_in_integers(shape),
         )
     if shape != ():
         raise TraceTypeError(
@@ -224,13 +227,17 @@ def _bound(value: Any, name: str, what: str) -> Any:
     return value
 
 
-def _in_integers(value: Any, shape: Any, name: str) -> str:
+def _in_integers(shape: Any) -> str:
     """Returns the fix for a bound that is no integer."""
-    if isinstance(value, (tuple, list)):
-        return f"write `{name}({', '.join(map(str, value))})`; of a shape one length, `x.shape[0]`"
     if shape:
         return "give its length, `x.shape[0]`"
     return "convert it: `.astype(jnp.int32)`, or use // in place of /"
+
+
+def _running() -> Statement | None:
+    """Returns the statement of the user that calls this package now."""
+    frame = user_frame(2)
+    return frame and running_in(frame, frame.f_lasti)
 
 
 def _index_dtype(bounds: tuple[Any, ...], name: str) -> np.dtype:
@@ -330,6 +337,10 @@ def range(
             loc=user_loc(),
             help="write qd.range(stop), qd.range(start, stop) or qd.range(start, stop, step)",
         )
+    if all(isinstance(b, (tuple, list)) and b for b in bounds):
+        kinds = " and ".join(type(b).__name__ for b in bounds)
+        fix = loop_over(_running(), bounds)
+        raise TraceTypeError(f"qd.range needs integer bounds, got {kinds}", loc=user_loc(), help=fix)
     start, stop, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
     parts = tuple(_bound(b, "qd.range", w) for b, w in zip((start, stop, step), ("start", "stop", "step"), strict=True))
     if isinstance(parts[2], int) and parts[2] == 0:
@@ -416,18 +427,25 @@ def ndrange(
     if not dims:
         raise TraceTypeError("qd.ndrange needs at least one length", loc=user_loc(), help="write qd.ndrange(n, m)")
     pairs = []
+    shape = shape_in(_running()) if len(dims) == 1 and isinstance(dims[0], tuple) else ""
     for dim in dims:
         pair = dim if isinstance(dim, (tuple, list)) else (0, dim)
-        if len(pair) != 2:
-            raise TraceTypeError(f"qd.ndrange needs n or (low, high) for each index, got {dim}", loc=user_loc())
+        if len(pair) != 2 or shape:
+            raise TraceTypeError(
+                f"qd.ndrange needs n or (low, high) for each index, got {'a shape' if shape else dim}",
+                loc=user_loc(),
+                help=f"give a length for each index: `qd.ndrange(*{shape or dim})`"
+                if len(dims) == 1
+                else "of a range with a step give the number of its steps, and compute the index: `low + step * k`",
+            )
         pairs.append(tuple(_bound(b, "qd.ndrange", w) for b, w in zip(pair, ("start", "stop"), strict=True)))
     static = [h - low for low, h in pairs if isinstance(low, int) and isinstance(h, int)]
     product = math.prod(max(n, 0) for n in static)
     dtype = _index_dtype((*(b for pair in pairs for b in pair), product), "qd.ndrange")
     lows = [low for low, _ in pairs]
     lengths = [_length(low, high, dtype) for low, high in pairs]
-    shape = tuple(n.value if isinstance(n.value, int) else None for n in lengths)
-    made = NdRange(lows, lengths, dtype, (*hints, ("dims", shape)))
+    known = tuple(n.value if isinstance(n.value, int) else None for n in lengths)
+    made = NdRange(lows, lengths, dtype, (*hints, ("dims", known)))
     made.use = expect_use(made, "qd.ndrange", "for i, j in qd.ndrange(n, m):")
     return made
 

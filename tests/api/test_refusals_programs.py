@@ -199,7 +199,7 @@ help: return the new value, or remove @qd.jit from the function: a plain one is 
         """a store needs a number or an array, got str
   at FILE:2 in string_stored
       x[i] = "a"
-help: store the parts of a structure one by one""",
+help: give a number in its place: `jnp.nan` or a flag for nothing, for a text its place in a table""",
     ),
     large_value: (
         qd.UnsupportedError,

@@ -287,6 +287,7 @@ help: write qd.ndrange(n, m)
 qd.ndrange needs n or (low, high) for each index, got (0, 3, 1)
   at FILE:1 in triple_in_ndrange
       for i, _ in qd.ndrange((0, 3, 1), 4):
+help: of a range with a step give the number of its steps, and compute the index: `low + step * k`
 """),
     (wrong_hint, TraceTypeError, (X,), """
 qd.range needs block_dim to be a positive integer, got 0

@@ -328,7 +328,7 @@ a store: 300 does not fit into int8
 a store needs a number or an array, got PjitFunction
   at FILE:2 in store_a_function
       x[i] = jnp.sin
-help: store the parts of a structure one by one
+help: call it: a function is no value, what it returns is
 """),
     (store_whole_large, TraceTypeError, (BIG, X,), """
 inside a loop at most 256 elements may be used as one value, this buffer has 5000 (shape (5000,))

@@ -175,16 +175,19 @@ help: use lax.cond, lax.while_loop, lax.fori_loop or lax.scan, or qd.range and q
 Incompatible shapes for broadcasting: shapes=[(3,), (3,), (2,)]
   at FILE:2 in shapes_of_where
       x[i] = jnp.where(m[i] > 0, m[i], jnp.ones(2))[0]
+help: give both one shape, or an axis of length 1 where one is to be repeated: `a[:, None]`
 """),
     (shapes_of_add, TraceTypeError, (M,), """
 add got incompatible shapes for broadcasting: (3,), (2,).
   at FILE:2 in shapes_of_add
       m[i] = m[i] + jnp.ones(2)
+help: give both one shape, or an axis of length 1 where one is to be repeated: `a[:, None]`
 """),
     (shapes_of_dot, TraceTypeError, (M,), """
 dot_general requires contracting dimensions to have the same shape, got (3,) and (4,).
   at FILE:1 in shapes_of_dot
       return m @ m
+help: the last axis of the left one needs the length of the right one's axis: slice or transpose one
 """),
     (store_into_a_value, TraceTypeError, (M,), """
 a store needs a buffer or a cell, got a value

@@ -19,6 +19,8 @@ from qdtrace.trace.diagnosis.statement import UNKNOWN
 from qdtrace.trace.diagnosis.stores import own_name
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from qdtrace.trace.diagnosis.statement import Statement
 
 _OTHER_NAMES = {
@@ -256,12 +258,45 @@ def _item(statement: Statement, node: ast.Subscript) -> tuple[str, str] | None:
     return what, f"`jnp.array({given})[{index}]`"
 
 
+_INDICES = ["i", "j", "k", "l", "m", "n"]
+
+
 def ndrange_in(statement: Statement | None) -> str:
     """Returns the loop over the `qd.ndrange` that a statement unpacks, as it should read; empty if there is none."""
     loops = [n for n in (statement.path if statement else ()) if isinstance(n, ast.For)]
     call = loops[-1].iter if loops else None
     if not isinstance(call, ast.Call) or not ast.unparse(call.func).endswith("ndrange"):
         return ""
-    shape = len(call.args) == 1 and ast.unparse(call.args[0]).endswith(".shape")
-    given = f"*{ast.unparse(call.args[0])}" if shape else "n, m"
-    return f"for i, j in qd.ndrange({given}):"
+    return "for i, j in qd.ndrange(n, m):"
+
+
+def shape_in(statement: Statement | None) -> str:
+    """Returns the only argument of a call that is running, if by its name it is a shape; else nothing."""
+    calls = [node for node in (statement.path if statement else ()) if isinstance(node, ast.Call)]
+    arguments = calls[-1].args if calls else ()
+    text = ast.unparse(arguments[0]) if len(arguments) == 1 else ""
+    return text if text.endswith("shape") else ""
+
+
+def loop_over(statement: Statement | None, given: Sequence[Any]) -> str:
+    """Returns the loop that a `qd.range` means which was given tuples, lists or a shape in place of bounds."""
+    calls = [node for node in (statement.path if statement else ()) if isinstance(node, ast.Call)]
+    texts = [ast.unparse(a) for a in calls[-1].args] if calls else []
+    if len(texts) != len(given):
+        texts = list(map(str, given))
+    if len(texts) > 1:
+        return f"write `for {', '.join(_INDICES[: len(texts)])} in qd.ndrange({', '.join(texts)}):`"
+    (text,), (items,) = texts, given
+    if shape := shape_in(statement):
+        one, all_of = f"{shape}[0]", f"*{shape}"
+    else:
+        one, all_of = text.strip("()[],"), text.strip("()[],")
+    if isinstance(items, list):
+        return (
+            f"walk its items by an index: `values = jnp.array({text})` in front, `for k in qd.range({len(items)}):` "
+            "and in it `i = values[k]`"
+        )
+    rises = len(items) == 2 and not shape and all(isinstance(n, int) for n in items) and items[0] < items[1]
+    if len(items) == 1 or rises:
+        return f"write `for i in qd.range({one}):`"
+    return f"write `for {', '.join(_INDICES[: len(items)])} in qd.ndrange({all_of}):`"

@@ -122,7 +122,8 @@ def _by_text(error: Exception, loc: Loc | None) -> QdError | None:
     if kind is None or not _is_from_jax(error):
         return None
     first, *rest = (line.strip() for line in _TRACER.sub("a traced value", text).splitlines() if line.strip())
-    return kind(first, loc=loc, notes=[line for line in rest if not _OF_JAX.search(line)][:_NOTES])
+    fix = next((fix for pattern, fix in _FIXES.items() if re.search(pattern, text)), "")
+    return kind(first, loc=loc, notes=[line for line in rest if not _OF_JAX.search(line)][:_NOTES], help=fix)
 
 
 _NUMPY: _Words = (
@@ -194,6 +195,17 @@ _OF_TEXT: dict[str, _Words] = {
     ),
 }
 """Patterns of messages with the error, the rule and the fix that are told; the first that is found counts."""
+_FIXES = {
+    "Gradient only defined for scalar-output functions": "give it a number, as the element `x[i]`, or make one of the "
+    "result: `.sum()`",
+    "Incompatible shapes for broadcasting|got incompatible shapes": "give both one shape, or an axis of length 1 where "
+    "one is to be repeated: `a[:, None]`",
+    "contracting dimensions": "the last axis of the left one needs the length of the right one's axis: slice or "
+    "transpose one",
+    "Integers cannot be raised to negative powers": "convert the base: `k.astype(float) ** -1`",
+    r"has no attribute '?numpy\b": "leave it out: the value is an array of JAX",
+}
+"""Patterns of JAX's messages that say what is wrong, with the fix, which they do not say."""
 _NOTES = 6
 _OLD_VALUES = "add", "min", "max", "and", "or", "xor", "exchange"
 _CALL = re.compile(r"(\w+)\(\) (?:missing|takes)\b")
