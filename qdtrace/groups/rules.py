@@ -14,6 +14,7 @@ from qdtrace.trace import compat
 if TYPE_CHECKING:
     from qdtrace.groups.registry import Scope
 
+_SHORT = tuple(map(jnp.dtype, ("float16", "bfloat16")))
 _PRODUCT_DTYPES = tuple(map(jnp.dtype, ("float32", "float16", "bfloat16")))
 
 
@@ -25,8 +26,11 @@ _PRODUCT_DTYPES = tuple(map(jnp.dtype, ("float32", "float16", "bfloat16")))
 def _elementwise(eqn: Any, scope: Scope) -> list[Tile]:
     out = eqn.outvars[0].aval
     operands = [spread(tile, out.shape) for tile in scope.tiles(eqn)]
+    if out.dtype in _SHORT and eqn.primitive.name not in ("convert_element_type", "select_n"):
+        # Pallas has no quotient of short floats; one operation in f32, rounded, is the operation itself
+        operands = [x.astype(jnp.float32) for x in operands]
     (made,) = compat.bind_eqn(eqn, operands)
-    return [Tile(made, out.shape)]
+    return [Tile(made.astype(out.dtype), out.shape)]
 
 
 @rule("broadcast_in_dim")

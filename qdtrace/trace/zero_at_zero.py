@@ -54,7 +54,7 @@ def _of_eqn(eqn: Any, given: Sequence[bool]) -> Sequence[bool]:
     if name == "cond":
         return [all(each) for each in zip(*(zero_results(branch, given[1:]) for branch in inner), strict=True)]
     if name == "scan":
-        first, count = eqn.params["num_consts"], eqn.params["num_carry"]
+        first, count = compat.scan_counts(eqn.params)
         return _of_loop(inner[0], given[:first], list(given[first : first + count]), given[first + count :])
     if name == "while":
         tests, first = eqn.params["cond_nconsts"], eqn.params["cond_nconsts"] + eqn.params["body_nconsts"]

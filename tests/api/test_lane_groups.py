@@ -221,3 +221,26 @@ def test_lowered_for_a_gpu() -> None:
     text = jax.jit(gradient(group, 2)).trace(*args).lower(lowering_platforms=("cuda",)).as_text()
     assert text.count("xla.gpu.triton") == 2
     assert "stablehlo.dot_general" not in text
+
+
+UNARY = (
+    lax.abs, lax.ceil, lax.cos, lax.exp, lax.expm1, lax.floor, lax.is_finite, lax.log, lax.log1p, lax.logistic,
+    lax.neg, lax.rsqrt, lax.sign, lax.sin, lax.sqrt, lax.square, lax.tanh, lambda x: lax.integer_pow(x, 3),
+    lambda x: lax.integer_pow(x, -2), lambda x: ~(x > 0), lambda x: x.astype("int32"), lambda x: x.astype("bfloat16"),
+    lambda x: x.astype("float16"), lambda x: jnp.sum(x, 1), lambda x: jnp.max(x, 0), jnp.min, lambda x: x[2:3],
+)  # fmt: skip
+BINARY = (
+    lax.add, lax.div, lax.max, lax.min, lax.mul, lax.pow, lax.sub, lax.eq, lax.ge, lax.gt, lax.le, lax.lt, lax.ne,
+    lambda x, y: jnp.where(x > y, x, y), lambda x, y: (x > 0) & (y > 0) | (x < y) ^ (x > y),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_every_elementwise_operation(dtype: str) -> None:
+    """Each is right in the interpreter, and Pallas has it for a GPU in this dtype (where it lowers without one)."""
+    x, y = drawn([(17, 17)] * 2, 3, dtype)
+    both = [lambda x, y, f=f: f(x) for f in UNARY] + list(BINARY)
+    f = lambda x, y: [f(abs(x) + 0.5, y) for f in both]  # noqa: E731
+    same(by_kernel(f, [x, y]), jax.vmap(f)(x, y), {"float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2}[dtype])
+    if jax.__version_info__ < (0, 11):
+        jax.jit(grouped(f, [True] * 2)).trace(x, y).lower(lowering_platforms=("cuda",))
