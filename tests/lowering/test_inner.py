@@ -44,10 +44,14 @@ class _Maker:
     def loop(self, k: int) -> str:
         low, high = int(self.rng.integers(3)), self.m - 2 - int(self.rng.integers(3))
         bounds = self.pick(f"{low}:i32 : {high}:i32 : 1:i32", f"{high}:i32 : {low}:i32 : -1:i32")
-        lines = [f"next: i32 = add k{k} 1:i32", f"back: i32 = sub {self.m - 1}:i32 k{k}"]
+        lines = [
+            f"next: i32 = add k{k} 1:i32", f"back: i32 = sub {self.m - 1}:i32 k{k}", f"mod: i32 = rem k{k} 4:i32",
+            f"most: i32 = load i k{k}", "bit: i32 = and most 1:i32", f"near: i32 = add k{k} bit",
+            "row: i32 = and r 1:i32", f"far: i32 = add k{k} row",
+        ]  # fmt: skip
         values = [f"k{k}", self.total]
         for n in range(self.rng.integers(1, 5)):
-            at = self.pick(f"k{k}", f"k{k}", f"k{k}", "next", "back", "2:i32")
+            at = self.pick(*(f"k{k}",) * 5, "next", "back", "2:i32", "mod", "near", "far")
             place = self.pick(f"x r {at}", f"w {at}", f"a {at}", f"y r {at}")
             kind = self.pick("load", "load", "gather", "operate", "store", "accum")
             value, ref = self.pick(*values), self.pick(f"a {{}} {at}", f"y {{}} r {at}")
@@ -73,7 +77,7 @@ class _Maker:
 
 def _suffixed(line: str, k: int) -> str:
     """Returns a line whose names of this loop's values are unlike those of other loops."""
-    local = {"next", "back", "q", "m", "t", *(f"{c}{n}" for c in "vg" for n in range(5))}
+    local = {"next", "back", "mod", "most", "bit", "near", "row", "far", "q", "m", "t", *(f"{c}{n}" for c in "vg" for n in range(5))}
     words = [f"{w}_{k}" if w in local else w for w in line.replace(":", " :", 1).split(" ")]
     return " ".join(words).replace(" :", ":", 1).replace(f"t_{k} m_{k}", f"t_{k}, m_{k}")
 

@@ -134,13 +134,24 @@ def _trips_are_apart(facts: TaskFacts, block: Block, index: Var, uniformity: Uni
         elif prim is ACCUM and sums.where(eqn) is not Where.OWN:
             return False
     return all(
-        all(e.primitive is LOAD for e in found) or _is_own(facts, found, index) for found in accesses.values()
+        all(e.primitive is LOAD for e in found) or _is_own(facts, found, index, uniformity)
+        for found in accesses.values()
     )
 
 
-def _is_own(facts: TaskFacts, accesses: list[Eqn], index: Var) -> bool:
-    """Returns whether accesses are all to one element of each trip, which is another one in each."""
+def _is_own(facts: TaskFacts, accesses: list[Eqn], index: Var, uniformity: Uniformity) -> bool:
+    """Returns whether accesses are all to one element of each trip, which is another one in each.
+
+    An index of the element moves with the trip, plus what is the same in all trips: a looked-up number or a quotient
+    beside the trip's own (`k % 4` is `k - k / 4 * 4`) may take two trips to one element.
+    """
     indices = {indices_of(e) for e in accesses}
-    atoms = [a for a in indices.pop() if isinstance(a, Var)] if len(indices) == 1 else []
-    return any(facts.forms.of(a).terms.get(index) in (1, -1) for a in atoms)
+    if len(indices) != 1:
+        return False
+    forms = [facts.forms.of(a).terms for a in indices.pop() if isinstance(a, Var)]
+    return any(
+        form.get(index) in (1, -1)
+        and all(isinstance(term, Var) and uniformity.is_uniform(term) for term in form if term is not index)
+        for form in forms
+    )
 
