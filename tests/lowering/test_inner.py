@@ -77,7 +77,8 @@ class _Maker:
 
 def _suffixed(line: str, k: int) -> str:
     """Returns a line whose names of this loop's values are unlike those of other loops."""
-    local = {"next", "back", "mod", "most", "bit", "near", "row", "far", "q", "m", "t", *(f"{c}{n}" for c in "vg" for n in range(5))}
+    drawn = (f"{c}{n}" for c in "vg" for n in range(5))
+    local = {"next", "back", "mod", "most", "bit", "near", "row", "far", "q", "m", "t", *drawn}
     words = [f"{w}_{k}" if w in local else w for w in line.replace(":", " :", 1).split(" ")]
     return " ".join(words).replace(" :", ":", 1).replace(f"t_{k} m_{k}", f"t_{k}, m_{k}")
 
