@@ -13,6 +13,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.trace import compat
+from qdtrace.trace.products import FACTORISATIONS, multiplications
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -45,9 +46,6 @@ _REGISTERS = 256
 """The most elements of an array of a lane that is held as scalars."""
 _ROW = 8
 """Columns from which on a row of a result fills a vector, or half of one."""
-_FACTORISATIONS = frozenset({
-    "cholesky", "geqrf", "householder_product", "lu", "ormqr", "triangular_solve", "tridiagonal_solve",
-})  # fmt: skip
 _SPECTRAL = frozenset({"eig", "eigh", "hessenberg", "schur", "svd", "tridiagonal"})
 
 
@@ -134,7 +132,7 @@ def described(eqn: Any) -> tuple[str, int, str, str] | None:
 
 def _largest(eqns: Iterable[Any]) -> Any:
     """Returns the equation whose results have most elements among those that a batched library has, inner ones too."""
-    known = _FACTORISATIONS | _SPECTRAL | {"dot_general", "qd_product", "qd_factor", "conv_general_dilated"}
+    known = FACTORISATIONS | _SPECTRAL | {"dot_general", "qd_product", "qd_factor", "conv_general_dilated"}
     every = list(compat.all_eqns(tuple(eqns)))
     groups = [e for e in every if e.primitive.name == "qd_group"]
     return max(
@@ -193,13 +191,7 @@ def _reads_rows(eqn: Any, given: Collection[Any], limits: Limits) -> bool:
     if eqn.primitive.name != "dot_general" or eqn.outvars[0].aval.ndim != 2:
         return False
     known = all(isinstance(v, compat.Var) and v in given for v in eqn.invars)
-    return known and eqn.outvars[0].aval.shape[-1] >= _ROW and _multiplications(eqn) >= limits.given
-
-
-def _multiplications(eqn: Any) -> int:
-    """Returns the multiplications of a product."""
-    (contracted, _), _ = eqn.params["dimension_numbers"]
-    return eqn.outvars[0].aval.size * prod(eqn.invars[0].aval.shape[k] for k in contracted)
+    return known and eqn.outvars[0].aval.shape[-1] >= _ROW and multiplications(eqn) >= limits.given
 
 
 def _is_heavy_inside(eqn: Any, varies: Collection[Any], limits: Limits) -> bool:
@@ -211,10 +203,10 @@ def _is_heavy(eqn: Any, varies: Collection[Any] | None, limits: Limits) -> bool:
     """Returns whether a batched library is faster at an equation; `varies` is None where that is not known."""
     name = eqn.primitive.name
     if name == "dot_general":
-        return _multiplications(eqn) >= _least(eqn, varies, limits)
+        return multiplications(eqn) >= _least(eqn, varies, limits)
     if name == "conv_general_dilated":
         return eqn.outvars[0].aval.size * prod(eqn.invars[1].aval.shape[1:]) >= _least(eqn, varies, limits)
-    side = min(eqn.invars[0].aval.shape[-2:], default=0) if name in _FACTORISATIONS or name in _SPECTRAL else 0
+    side = min(eqn.invars[0].aval.shape[-2:], default=0) if name in FACTORISATIONS or name in _SPECTRAL else 0
     return side >= (limits.spectral if name in _SPECTRAL else limits.side)
 
 

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from qdtrace.analysis.machine import CPU, GPU
 from qdtrace.compose.call import call
 from qdtrace.compose.foreseen import check_foreseen
 from qdtrace.compose.items import alone, reads_of, region_inputs
@@ -46,6 +47,7 @@ from qdtrace.trace.importer.core import LARGE_CONSTANT, Importer
 from qdtrace.trace.importer.values import ArrayRef, MemoryArray, RefValue
 from qdtrace.trace.markers import read_p
 from qdtrace.trace.physical import logical, physical
+from qdtrace.trace.products import matrix_work
 from qdtrace.trace.regions import Region
 from qdtrace.trace.source import eqn_loc
 
@@ -60,6 +62,8 @@ if TYPE_CHECKING:
 
     RuleOf = Callable[[Any], Callable[["Stager", Any], None]]
 
+MATRIX_WORK = 512
+"""Multiplications of matrices from which on a task is taken to do little else."""
 SMALL = 16
 """The most elements of a value that a serial task may compute; XLA computes larger ones."""
 
@@ -276,10 +280,16 @@ class Stager:
         return functools.reduce(jnp.logical_and, [self.value(v) for v in self.conditions], jnp.bool_(True))
 
     # ------------------------------------------------------------------ graph side
-    def importer(self, builder: Builder) -> Importer:
-        """Returns an importer that turns constants too large for registers into parameters."""
+    def importer(self, builder: Builder, items: Sequence[Any] = ()) -> Importer:
+        """Returns an importer of items that turns constants too large for registers into parameters.
+
+        How large an array may be to be scalars is said by the machine of JAX's default device.
+        """
+        machine = CPU if jax.default_backend() == "cpu" else GPU
+        of_matrices = matrix_work(items, machine.scalars_of_matrices) > MATRIX_WORK
+        budget = machine.scalars_of_matrices if of_matrices else machine.scalars
         made = functools.partial(Importer, builder, hoist=self.segment.hoisted, bodies=self.bodies)
-        return made(bounds=self.options.bounds, in_place=self.in_place)
+        return made(scalar_budget=budget, bounds=self.options.bounds, in_place=self.in_place)
 
     def scalars(self, builder: Builder, entry: Entry, atom: Any = None) -> np.ndarray:
         """Returns a small value as graph scalars, loaded by `builder`."""

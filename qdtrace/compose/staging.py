@@ -144,7 +144,7 @@ def _task(stager: Stager, region: Region) -> None:
         builder.emit("check", condition, message=too_many(dtype.numpy))
     index = scalar_var(dtype, "i")
     env = {v: stager.operand(builder, v) for v in body_inputs(region) if v is not index_var}
-    importer = stager.importer(builder)
+    importer = stager.importer(builder, region.items)
     span = task_range(builder, importer.ranges, start, stop, step, region.loc)
     with builder.block() as body:
         at = span.index(builder, index)

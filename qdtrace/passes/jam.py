@@ -11,7 +11,8 @@ Before:  for i in 0:i32 : 32:i32 : 1:i32                      After:  for i in 0
                                                                         store out t j
 
 A sum waits for each of its additions, so sums side by side take less time, and `v` is loaded once for all of them. With
-AVX2 a network of width 32 in a loop takes 0.75 of the time (docs/design/0047).
+AVX2 a network of width 32 in a loop takes 0.75 of the time (docs/design/0047). Where the loop around makes rows of such
+sums, two of its iterations become one as well, so that a number of either matrix is loaded once for several sums.
 
 Iterations must not meet in memory: what they write is at their own index in every access. The rest of the trip count is
 a loop of its own. Bodies with checks, branches or private memory of their own stay.
@@ -36,9 +37,11 @@ if TYPE_CHECKING:
 
     from qdtrace.analysis.machine import Machine
 
+ROWS = 2
+"""Rows of a product whose sums are joined, each of `Machine.jammed`: a number of either matrix serves several sums."""
 LEAST_PRODUCTS = 8
 """The fewest products that a sum adds."""
-_MOST_EQUATIONS = 64
+_MOST_EQUATIONS = 96
 """The most equations of a body."""
 _MEMORY = frozenset({Effect.READ, Effect.WRITE, Effect.ACCUM})
 
@@ -64,26 +67,38 @@ class _Jammer(Rebuilder):
         self._times = times
 
     def visit(self, eqn: Eqn) -> None:
-        values = loop_values(*eqn.bounds) if eqn.primitive is FOR and not eqn.initials else None
-        if values is None or values.count < self._times or not _pays(eqn, self._times) or not _are_apart(eqn):
-            super().visit(eqn)
+        """Appends an equation; a loop is joined after those inside of it."""
+        made = self.rebuild_eqn(eqn)
+        values = loop_values(*made.bounds) if made.primitive is FOR and not made.initials else None
+        times = 1 if values is None else self._times if _pays(made, self._times) else ROWS if self._is_row(made) else 1
+        if values is None or times < 2 or values.count < times or not _are_apart(made):
+            self.append(made)
             return
-        joined = values.count // self._times * self._times
-        start, stop, step = eqn.bounds
+        joined = values.count // times * times
+        start, stop, step = made.bounds
         border = literal(values.start + joined * values.step, start.dtype)
-        wide = literal(values.step * self._times, step.dtype)
-        body = self._joined_body(eqn, values.step)
-        self.append(Eqn(FOR, (*self.atoms((start,)), border, wide), (), eqn.params, (body,), eqn.loc))
+        wide = literal(values.step * times, step.dtype)
+        body = self._joined_body(made, values.step, times)
+        self.append(Eqn(FOR, (start, border, wide), (), made.params, (body,), made.loc))
         if joined < values.count:
-            rest = Copier(dict(self.env)).rebuild_block(eqn.blocks[0])
-            self.append(Eqn(FOR, (border, *self.atoms((stop, step))), (), eqn.params, (rest,), eqn.loc))
+            rest = Copier().rebuild_block(made.blocks[0])
+            self.append(Eqn(FOR, (border, stop, step), (), made.params, (rest,), made.loc))
 
-    def _joined_body(self, loop: Eqn, step: int) -> Block:
+    def _is_row(self, loop: Eqn) -> bool:
+        """Returns whether a loop's body is a loop over sums that were joined, with another one for the rest of them."""
+        (body,) = loop.blocks
+        inner = [eqn for eqn in body.eqns if eqn.blocks]
+        if not inner or sum(1 for _ in walk_eqns(body)) > _MOST_EQUATIONS:
+            return False
+        sums = [_only_sums(eqn) for eqn in inner]
+        return sums[0] == self._times and 0 not in sums
+
+    def _joined_body(self, loop: Eqn, step: int, times: int) -> Block:
         """Returns the body of several iterations."""
         index = Var(loop.index.type, loop.index.hint)
         with self.block([index]) as block:
-            numbers = [index, *(self("add", index, literal(k * step, index.dtype)) for k in range(1, self._times))]
-            copies = [Copier({**self.env, loop.index: number}) for number in numbers]
+            numbers = [index, *(self("add", index, literal(k * step, index.dtype)) for k in range(1, times))]
+            copies = [Copier({loop.index: number}) for number in numbers]
             for eqn in loop.blocks[0].eqns:
                 self._side_by_side(eqn, copies)
         return block.close()
@@ -116,6 +131,15 @@ def _pays(loop: Eqn, times: int) -> bool:
     if len(inner) != 1 or inner[0].primitive is not FOR or sum(1 for _ in walk_eqns(body)) > _MOST_EQUATIONS:
         return False
     return carries_products(inner[0]) and len(inner[0].initials) < times
+
+
+def _only_sums(loop: Eqn) -> int:
+    """Returns how many sums of products the only loop in the body of a loop carries; 0 if there is no such loop."""
+    if loop.primitive is not FOR or loop.initials or loop_values(*loop.bounds) is None:
+        return 0
+    inner = [eqn for eqn in loop.blocks[0].eqns if eqn.blocks]
+    found = len(inner) == 1 and inner[0].primitive is FOR and carries_products(inner[0])
+    return len(inner[0].initials) if found else 0
 
 
 def carries_products(loop: Eqn) -> bool:

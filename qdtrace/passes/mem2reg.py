@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 SLOT_LIMIT = 256
-"""Largest number of elements of a private array that is promoted: the scalar budget of one value."""
+"""Largest number of elements of a private array that is promoted."""
 
 
 @dataclass(frozen=True)

@@ -63,8 +63,10 @@ class Unroll(TaskPass):
 class _Apart:
     """The private arrays whose indices are all constants once short loops are unrolled."""
 
-    def __init__(self, body: Block, trips: int) -> None:
-        self._trips = trips
+    def __init__(self, body: Block, machine: Machine) -> None:
+        self._machine = machine
+        self._joined = any(map(self.is_joined, walk_eqns(body)))
+        self._largest = machine.scalars_of_matrices if self._joined else SLOT_LIMIT
         self.known: set[Atom] = set()
         """Values that are constants once short loops are unrolled."""
         self.arrays: set[Atom] = set()
@@ -81,7 +83,7 @@ class _Apart:
         for eqn in walk_eqns(block):
             prim = eqn.primitive
             if prim is CELL:
-                if ref_type(eqn.outvars[0]).size <= SLOT_LIMIT:
+                if ref_type(eqn.outvars[0]).size <= self._largest:
                     self.arrays.add(eqn.outvars[0])
             elif eqn.primitive.values is not None:
                 if prim is ATOMIC or not self._all_known(indices_of(eqn)):
@@ -93,7 +95,20 @@ class _Apart:
 
     def _may_go(self, loop: Eqn) -> bool:
         trips = trip_count(*loop.bounds)
-        return bool(trips) and trips <= self._trips and loop.params.get("unroll") is not False
+        may = bool(trips) and trips <= self._machine.unrolled_away.trips and loop.params.get("unroll") is not False
+        return may and not (self._joined and any(map(self.is_joined, (loop, *walk_eqns(loop.blocks[0])))))
+
+    def is_joined(self, loop: Eqn) -> bool:
+        """Returns whether an equation is a loop over sums of products that `jam` takes side by side, from memory.
+
+        Long sums, and those over matrices, have more operands than there are registers.
+        """
+        if self._machine.jammed < 2 or loop.primitive is not FOR or not carries_products(loop):
+            return False
+        trips = trip_count(*loop.bounds)
+        read = [e.invars[0] for e in loop.blocks[0].eqns if e.primitive.values is not None]
+        largest = max((ref_type(ref).size for ref in read if is_local(ref)), default=0)
+        return (trips or 0) > self._machine.written_out or largest > self._machine.scalars_of_matrices
 
     def _all_known(self, atoms: tuple[Atom, ...]) -> bool:
         return all([isinstance(a, Literal) or a in self.known for a in atoms])  # noqa: C419 - twice as fast
@@ -107,7 +122,7 @@ class _Unroller(Rebuilder):
         self._size = 0
         """Operations appended so far."""
         self._machine = machine
-        self._apart = _Apart(body, machine.unrolled_away.trips)
+        self._apart = _Apart(body, machine)
         self._room = machine.task_cost - code_size(body)
 
     def visit(self, eqn: Eqn) -> None:
@@ -144,8 +159,7 @@ class _Unroller(Rebuilder):
             if eqn.primitive.values is not None and is_local(eqn.invars[0]):
                 takes_apart |= eqn.invars[0] in self._apart.arrays
         if takes_apart and self._machine.unrolled_away.allows(trips, total):
-            # longer sums are taken side by side, from memory: more operands than that are no registers
-            return not (self._machine.jammed > 1 and trips > self._machine.written_out and carries_products(loop))
+            return not self._apart.is_joined(loop)
         return self._machine.unrolled.allows(trips, total)
 
     def _ends_up_constant(self, loop: Eqn) -> bool:

@@ -66,6 +66,24 @@ def test_equations_do_not_grow_with_the_size():
     assert large < small * 2.5  # the stores of the operand are written out by the harness
 
 
+@pytest.mark.parametrize(
+    "f",
+    [
+        pytest.param(lambda m: m[:3] @ m[0], id="three rows"),
+        pytest.param(lambda m: m.T @ m[1, :20], id="a vector of scalars"),
+        pytest.param(lambda m: jnp.einsum("ij,ik->jk", m[:, :4], m[:, :4]), id="sixteen sums"),
+        pytest.param(lambda m: (m[:3] * 1j + m[3:6]) @ m[0], id="complex"),
+        pytest.param(lambda m: m.reshape(2, 200).sum(1), id="two totals"),
+        pytest.param(lambda m: (m * 1j).reshape(4, 100).sum(1).imag, id="complex totals"),
+        pytest.param(lambda m: m.reshape(4, 10, 10).max((1, 2)), id="maxima over two axes"),
+        pytest.param(lambda m: m.astype(jnp.float16).reshape(4, 100).sum(1), id="narrow totals"),
+    ],
+)
+def test_few_sums_share_a_loop(f):
+    program = check(f, SQUARE, rtol=2e-3 if "float16" in str(jax.eval_shape(f, SQUARE[0])) else 1e-5, atol=1e-4)
+    assert program.count() < 950  # of these, 820 are the stores of the operand
+
+
 def test_results_of_elementwise_chains_reuse_memory():
     assert imported(lambda x: jnp.sin(x) * 2 + 1, LONG).count("cell") == 1
 

@@ -172,3 +172,77 @@ def test_random_nests(block: int) -> None:
             assert_same_results(program, made)
             joined += made is not program
     assert 10 < joined < 110
+
+
+def rows(
+    outer: int, inner: int, trips: int = 9, *, store: str = "out r i", load: str = "m r k", before: str = ""
+) -> str:
+    """out[r, i] = sum of m[r, k] * x[k, i]."""
+    return f"""
+program p(m: ref[f32,20x20], x: ref[f32,20x20], out: ref[f32,20x20])
+  serial
+    for r in 0:i32 : {outer}:i32 : 1:i32
+      {before}
+      for i in 0:i32 : {inner}:i32 : 1:i32
+        s: f32 = for k in 0:i32 : {trips}:i32 : 1:i32 carry c = 0.0:f32
+          w: f32 = load {load}
+          v: f32 = load x k i
+          p: f32 = mul w v
+          t: f32 = add c p
+          yield t
+        store {store.replace(" ", " s ", 1)}
+  return out
+"""
+
+
+@pytest.mark.parametrize("times", [2, 4])
+@pytest.mark.parametrize(("outer", "inner"), [(4, 8), (5, 8), (4, 11), (7, 9)])
+def test_two_rows_of_a_product_of_matrices(outer: int, inner: int, times: int) -> None:
+    """Eight sums share what they load; rows and columns that are left over have loops of their own."""
+    program = parsed(rows(outer, inner))
+    made = Jam(replace(CPU, jammed=times))(program)
+    text = print_program(made)
+    verify_program(made)
+    assert_same_results(program, made)
+    assert f"for r in 0:i32 : {outer // 2 * 2}:i32 : 2:i32" in text
+    assert text.count("= mul ") == times * 2 + (outer % 2) * times + (inner % times > 0) * (2 + outer % 2)
+    assert Jam(replace(CPU, jammed=times))(made) is made
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(rows(4, 8, store="out 0:i32 i"), id="a row that all write"),
+        pytest.param(rows(4, 8, load="out k r"), id="what other rows read"),
+        pytest.param(rows(1, 8), id="one row"),
+        pytest.param(rows(4, 8, before="q: f32 = load out 0:i32 r"), id="a read of another row"),
+    ],
+)
+def test_rows_that_stay(text: str) -> None:
+    made = BY_TWO(parsed(text))
+    assert ": 2:i32" not in next(line for line in print_program(made).splitlines() if "for r in" in line)
+    assert_same_results(parsed(text), made)
+
+
+@pytest.mark.parametrize("block", range(drawn(4)))
+def test_random_rows(block: int) -> None:
+    """Rows may meet in memory, in what they store or in what they read of each other."""
+    joined = 0
+    places = ("out r i",) * 4 + ("out i r", "out r 0:i32", "x r i", "m r i")
+    for seed in range(40 * block, 40 * block + 40):
+        rng = Random(seed)
+        text = rows(
+            rng.randrange(1, 8),
+            rng.randrange(1, 12),
+            rng.randrange(5, 12),
+            store=rng.choice(places),
+            load=rng.choice(("m r k",) * 4 + ("out r k", "m k r", "out k r", "x r k")),
+            before=rng.choice(("",) * 3 + ("accum[op=add] out 1.0:f32 r r", "q: f32 = load m r 0:i32")),
+        )
+        program = parsed(text)
+        for times in (2, 4):
+            made = Jam(replace(CPU, jammed=times))(program)
+            verify_program(made)
+            assert_same_results(program, made)
+            joined += any("for r in" in x and ": 2:i32" in x for x in print_program(made).splitlines())
+    assert 10 < joined < 70

@@ -14,11 +14,12 @@ import numpy as np
 from qdtrace.trace.dtypes import accumulated
 from qdtrace.trace.importer import complexes
 from qdtrace.trace.importer.elementwise import converted
+from qdtrace.trace.importer.folds import folded
 from qdtrace.trace.importer.memory import UNROLL
-from qdtrace.trace.importer.reductions import combiner, fold_loop, total, zero_of
+from qdtrace.trace.importer.reductions import combiner, total, zero_of
 from qdtrace.trace.importer.registry import PLACED, PRECISION, RESULT_TYPE, rule
 from qdtrace.trace.importer.structural import permute
-from qdtrace.trace.importer.values import MemoryArray, Value, array_of, is_static
+from qdtrace.trace.importer.values import MemoryArray, Value, array_of, elements_of, is_static
 from qdtrace.trace.physical import is_pair
 
 if TYPE_CHECKING:
@@ -81,18 +82,23 @@ def _unrolled(imp: Importer, aval: Any, left: np.ndarray, right: np.ndarray, siz
 
 
 def _looped(imp: Importer, aval: Any, left: Value, right: Value, sizes: tuple[Any, ...]) -> Value:
+    """Sums in loops; scalars go to memory, because an index that a loop counts would choose among all of them."""
     batch, rows, _, inner = sizes
-    left, right = imp.in_memory(left), imp.in_memory(right)
+    left, right = _readable(imp, left), _readable(imp, right)
     add, mul = combiner(imp, "add", aval), _multiplier(imp, aval)
     nb, nr = len(batch), len(rows)
 
-    def product(index: Sequence[Any], k: list[Any]) -> Any:
-        return mul(imp.element(left, [*index[: nb + nr], *k]), imp.element(right, [*index[:nb], *index[nb + nr :], *k]))
+    def join(index: Sequence[Any], k: Sequence[Any], acc: Any) -> Any:
+        row, column = [*index[: nb + nr], *k], [*index[:nb], *index[nb + nr :], *k]
+        return add(acc, mul(imp.element(left, row), imp.element(right, column)))
 
-    def entry(index: Sequence[Any]) -> Any:
-        return fold_loop(imp, inner, zero_of(aval, imp), lambda k, acc: add(acc, product(index, k)))
+    return folded(imp, aval.shape, imp.dtype_of(aval), inner, zero_of(aval, imp), join)
 
-    return imp.build(aval.shape, imp.dtype_of(aval), entry, is_pair(aval))
+
+def _readable(imp: Importer, value: Value) -> Value:
+    if isinstance(value, np.ndarray) and not all(map(is_static, elements_of(value))):
+        return imp.spill(value)
+    return imp.in_memory(value)
 
 
 def _multiplier(imp: Importer, aval: Any) -> Callable[[Any, Any], Any]:

@@ -304,7 +304,7 @@ class Importer(MemoryOps):
             operands = operands_of(values, self.ranges)
         if operands is None:
             return self._inside_call(closed, values)
-        key = (id(closed), (*operands.kind, self.zeros_vanish))
+        key = (id(closed), (*operands.kind, self.zeros_vanish, self.scalar_budget))
         body = self.bodies.get(key)
         if body is None:
             return self._first_call(closed, values, key, operands)

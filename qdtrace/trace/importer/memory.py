@@ -49,6 +49,8 @@ AGAIN = 32
 """Most equations for an element that are computed again in a loop, in place of writing scalars to memory."""
 UNROLL = 16
 """Most elements computed without a loop when an operand is in memory."""
+MOST_SCALARS = 256
+"""Most elements that are scalars where nothing else will do, unless a budget allows more."""
 
 
 class MemoryOps(ScalarOps):
@@ -67,7 +69,7 @@ class MemoryOps(ScalarOps):
         self.hoist = hoist
         self.index_dtype = index_dtype
         self.scalar_budget = scalar_budget
-        self.most_scalars = scalar_budget
+        self.most_scalars = max(scalar_budget, MOST_SCALARS)
         """Most elements of an array where nothing but scalars will do."""
         self.private_bytes = 0
         self.in_place = in_place

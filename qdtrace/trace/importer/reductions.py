@@ -14,6 +14,7 @@ from qdtrace.ir.types import DType
 from qdtrace.trace.dtypes import accumulated
 from qdtrace.trace.importer import complexes
 from qdtrace.trace.importer.elementwise import converted
+from qdtrace.trace.importer.folds import fold_loop, folded
 from qdtrace.trace.importer.memory import UNROLL
 from qdtrace.trace.importer.registry import PLACED, rule
 from qdtrace.trace.importer.scalars import constant, integer
@@ -90,30 +91,10 @@ def reduced(imp: Importer, x: Value, axes: Sequence[int], name: str, start: Any,
     lines = permute(imp, x, [*kept, *axes])
     inner = [x.shape[d] for d in axes]
 
-    def joined(index: Sequence[Any]) -> Any:
-        return fold_loop(imp, inner, start, lambda k, acc: combine(acc, imp.element(lines, [*index, *k])))
+    def joined(index: Sequence[Any], k: Sequence[Any], so_far: Any) -> Any:
+        return combine(so_far, imp.element(lines, [*index, *k]))
 
-    return imp.build(shape, dtype, joined, pair)
-
-
-def fold_loop(imp: Importer, shape: Sequence[int], start: Any, body: Callable[[list[Any], Any], Any]) -> Any:
-    """Carries one element through a loop nest."""
-    pair = type(start) is tuple
-
-    def level(axis: int, index: list[Any], acc: Any) -> Any:
-        if axis == len(shape):
-            return body(index, acc)
-        if shape[axis] == 1:
-            return level(axis + 1, [*index, imp.index(0)], acc)
-
-        def step(k: Any, carries: list[Any]) -> list[Any]:
-            out = level(axis + 1, [*index, k], tuple(carries) if pair else carries[0])
-            return list(out) if pair else [out]
-
-        result = imp.carry_loop(shape[axis], list(acc) if pair else [acc], step)
-        return tuple(result) if pair else result[0]
-
-    return level(0, [], start)
+    return folded(imp, shape, dtype, inner, start, joined)
 
 
 def _reduction(name: str) -> Callable[..., Value]:
@@ -179,14 +160,14 @@ def scanned(
         first = begin(imp.element(lines, where(imp.index(0))))
         imp.store_at(result.var, first, where(imp.index(0)))
 
-        def step(index: list[Any], so_far: Any) -> Any:
+        def step(index: list[Any], carried: Sequence[Any]) -> list[Any]:
             k = where(imp.op("add", index[0], imp.index(1)))
-            so_far = combine(so_far, imp.element(lines, k))
+            so_far = combine(carried[0], imp.element(lines, k))
             imp.store_at(result.var, so_far, k)
-            return so_far
+            return [so_far]
 
         if n > 1:
-            fold_loop(imp, [n - 1], first, step)
+            fold_loop(imp, [n - 1], [first], step)
 
     imp.loop_nest(shape[:-1], line)
     back = list(range(len(shape) - 1))

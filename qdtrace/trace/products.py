@@ -1,0 +1,47 @@
+"""Counts the multiplications of matrices: of an equation, and of all equations of a task."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from qdtrace.trace import compat
+from qdtrace.trace.tree import Region
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+FACTORISATIONS = frozenset({
+    "cholesky", "geqrf", "householder_product", "lu", "ormqr", "triangular_solve", "tridiagonal_solve",
+})  # fmt: skip
+UNKNOWN_TRIPS = 16
+"""Iterations that a loop of unknown trip count is taken to have."""
+
+
+def multiplications(eqn: Any) -> int:
+    """Returns the multiplications of a product."""
+    (contracted, _), _ = eqn.params["dimension_numbers"]
+    return eqn.outvars[0].aval.size * prod(eqn.invars[0].aval.shape[k] for k in contracted)
+
+
+def matrix_work(items: Iterable[Any], least: int) -> int:
+    """Returns the multiplications of the products and factorisations of arrays of more than `least` elements.
+
+    Args:
+        items: equations and regions, whose loops count as often as they run.
+        least: the number of elements.
+    """
+    total = 0
+    for item in items:
+        if isinstance(item, Region):
+            total += matrix_work(item.items, least) * (1 if item.kind in ("root", "when") else UNKNOWN_TRIPS)
+            continue
+        name = item.primitive.name
+        if name == "dot_general" and max(v.aval.size for v in item.invars) > least:
+            total += multiplications(item)
+        elif name in FACTORISATIONS and item.invars[0].aval.size > least:
+            total += item.invars[0].aval.size * min(item.invars[0].aval.shape[-2:], default=0)
+        trips = item.params.get("length", UNKNOWN_TRIPS if name == "while" else 1)
+        for inner in compat.inner_jaxprs(item):
+            total += matrix_work(compat.open_jaxpr(inner).eqns, least) * trips
+    return total
