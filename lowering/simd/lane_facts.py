@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import gcd
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.cost import operations
 from qdtrace.ir.memory import indices_of
 from qdtrace.ir.primitives import LOAD, STORE, Effect
-from qdtrace.ir.program import Block, Eqn, Var, is_local, ref_type
+from qdtrace.ir.program import Block, Eqn, Var, is_global, is_local, ref_type
 from qdtrace.ir.types import DType, ScalarType
-from qdtrace.ir.walk import free_vars, is_rare, walk_nested, walk_often
+from qdtrace.ir.walk import free_vars, is_rare, walk_inside, walk_nested, walk_often
 
 if TYPE_CHECKING:
     from lowering.llvm.facts import TaskFacts
     from qdtrace.analysis.uniformity import Uniformity
     from qdtrace.ir.primitives import Primitive
 
+SETS, WAYS, LINE = 4096, 8, 64
+"""Bytes of all sets of the nearest cache, the lines that a set holds, and the bytes of a line."""
 QUIET_COST = 32
 """The largest cost of a quiet loop."""
 
@@ -63,6 +66,19 @@ class LaneFacts:
                 accesses.setdefault(eqn.invars[0], []).append((eqn, innermost))  # type: ignore[arg-type]
         streams = [ref_type(ref).nbytes for ref, found in accesses.items() if self._streams(found)]
         return self.facts.private_bytes - sum(streams)
+
+    @cached_property
+    def room(self) -> int:
+        """The most lanes that may walk through rows side by side: more have too many lines in one set of a cache."""
+        facts, index, room = self.facts, self.facts.task.index, 1 << 16
+        for eqn in (e for loop in facts.innermost_loops for e in walk_inside(loop) if e.primitive.is_access):
+            if index is not None and is_global(eqn.invars[0]):
+                kind = ref_type(eqn.invars[0])
+                stride = facts.forms.address(kind, indices_of(eqn)).terms.get(index, 0)
+                apart = gcd(stride * kind.dtype.bits // 8, SETS)
+                if stride and apart >= LINE:
+                    room = min(room, WAYS * (SETS // apart))
+        return room
 
     def _streams(self, accesses: list[tuple[Eqn, Eqn | None]]) -> bool:
         """Returns whether stores are in some loops and loads in others, all at uniform indices."""

@@ -74,7 +74,7 @@ def choose_shape(lanes: LaneFacts, target: Target, options: EmitOptions, sums: S
     pressure = lanes.pressure
     in_registers = sums is not None and bool(sums.of(Where.REGISTERS))
     vectors = wanted or _side_by_side(lanes, target, pressure, sums=in_registers)
-    while not wanted and vectors > 1 and lanes.cached_bytes * width * vectors > PRIVATE_CACHED:
+    while not wanted and vectors > 1 and _is_crowded(lanes, width * vectors):
         vectors = _fewer(vectors)
     row = find_row(facts)
     if row is not None:
@@ -98,6 +98,11 @@ def _one_lane(lanes: LaneFacts, target: Target, options: EmitOptions, width: int
     if options.vectorize or options.vectors or lanes.facts.task.hints.get("refill"):
         return False
     return one_lane_is_faster(lanes, target, width)
+
+
+def _is_crowded(lanes: LaneFacts, count: int) -> bool:
+    """Returns whether the memory of so many lanes displaces each other in the nearest cache."""
+    return lanes.room < count or lanes.cached_bytes * count > PRIVATE_CACHED
 
 
 def _fewer(vectors: int) -> int:

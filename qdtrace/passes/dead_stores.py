@@ -11,7 +11,8 @@ A backward data-flow over the structured blocks, with locations of `analysis/mem
 - `overwritten`: on every path from the store the iteration stores the location again before it reads it. A store
   before an `if` is dead if both sides store; one before a loop only if the loop surely runs.
 - `gone`: on no path the location is read. Private memory is gone at the end of its block. A buffer is gone at the end
-  of the task if it is no result, no later task reads it and no other iteration of this one can.
+  of the task if it is no result, no later task reads it and no other iteration of this one can. In a loop whose
+  iterations touch elements of their own, what they store is gone if the code after the loop does not read it.
 
 Accumulations are removed by the same rules if no other iteration touches the element. A store is kept if other
 iterations may accumulate into its element or update it atomically.
@@ -219,7 +220,9 @@ class _Sweeper(Flow[Var, _Future]):
     def _loop(self, eqn: Eqn, refs: list[Var]) -> Eqn:
         after = self.taken(refs)
         reads = self.memory.inside(eqn, lambda p: p.reads)
-        self.facts.update({ref: self._around(after[ref], reads.get(ref, [])) for ref in refs})
+        for ref in refs:
+            apart = after[ref].gone and ref in reads and self._is_apart(eqn, ref)
+            self.facts[ref] = after[ref].copy() if apart else self._around(after[ref], reads.get(ref, []))
         blocks = (self.region(eqn, len(eqn.blocks) - 1),)
         entered = self._outside(self.taken(refs))
         surely = eqn.primitive is FOR and surely_runs(eqn)
@@ -230,6 +233,13 @@ class _Sweeper(Flow[Var, _Future]):
             blocks = (self.region(eqn, 0), *blocks)
             self.facts.update(self._outside(self.taken(refs)))
         return eqn.rebuilt(blocks=blocks)
+
+    def _is_apart(self, loop: Eqn, ref: Var) -> bool:
+        """Returns whether each element that a loop touches is touched in one iteration of it alone."""
+        if loop.primitive is not FOR:
+            return False
+        inside = [e for e in walk_inside(loop) if e.primitive.is_access and e.invars[0] is ref]
+        return self.memory.share_a_proof(inside, loop)
 
     def _around(self, after: _Future, reads: list[MemoryLocation]) -> _Future:
         """Returns the fact at the end of a loop's body: more iterations may follow, then the code after the loop."""

@@ -14,6 +14,8 @@ from lowering.simd.inner import choice
 from lowering.simd.plan import plan_task
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.parser import parse_program
+from qdtrace.passes.dead_stores import DeadStores
+from qdtrace.passes.first_accumulations import FirstAccumulations
 from tests.lowering.guards import STRICT
 from tests.lowering.harness import execute, same_bits
 from tests.selection import drawn
@@ -175,3 +177,27 @@ def test_softmax_and_standardised_rows_in_lanes(n: int) -> None:
         np.testing.assert_allclose(back(bar)[0], back_of_jax(bar)[0], rtol=1e-4, atol=1e-5)
     large = jnp.array([[jnp.inf, 0.0, jnp.nan] * n, [-jnp.inf, 1.0, 2.0] * n, [3e38, 3e38, 1.0] * n])
     np.testing.assert_allclose(qd.vmap(jax.nn.softmax)(large), jax.nn.softmax(large), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("length", "vectors"), [(510, 4), (512, 1), (1000, 4), (1024, 1)])
+def test_lanes_of_rows_in_few_sets_of_the_cache(length: int, vectors: int) -> None:
+    text = SUM.replace("200", str(length)).format(bounds=UP.replace("200", str(length)), place=ROW, body=ADD)
+    task = parse_program(text).tasks[0]
+    assert plan_task(task, Target.named("avx512"), EmitOptions(vectorize=True)).shape.vectors == vectors
+
+
+@pytest.mark.parametrize("results", ["y, out", "out"])
+def test_passes_keep_what_random_rows_give(results: str) -> None:
+    """What is stored in loops and not read goes, and first accumulations in loops become stores."""
+    changed = 0
+    for seed in range(drawn(45)):
+        rng = np.random.default_rng(seed)
+        n, m = int(rng.integers(1, 4)), int(rng.integers(6, 9))
+        program = parse_program(rows(seed, n, m).replace("return y, out", f"return {results}"))
+        args = arguments(rng, n, m)
+        want = evaluate(program, args)
+        made = FirstAccumulations()(DeadStores()(program))
+        changed += made is not program
+        for got, expected in zip(evaluate(made, args), want, strict=True):
+            same_bits(got, expected, seed)
+    assert changed > (3 if results == "out" else 0)

@@ -343,3 +343,35 @@ def test_ways_to_store_all_of_a_buffer(covering: str, partial: tuple[str, str]) 
     text = COVERED.format(place=place, shape=shape, covering=covering)
     check(DeadStores(per_task=False), text, text.replace(f"    store t 1.0:f32 {place}\n", ""))
     unchanged(DeadStores(per_task=False), text.replace(covering, covering.replace(*partial)))
+
+
+LOOP = "for k in 0:i32 : 4:i32 : 1:i32\n"
+ROWS = """program p(r: ref[f32,8x4], y: ref[f32,8x4])
+  range_for i in 0:i32 : 8:i32
+{}  return y
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "dead"),
+    [
+        (LOOP + "  v: f32 = load r i k\n  store r 0.0:f32 i k\n  store y v i k\n", "  store r 0.0:f32 i k\n"),
+        (LOOP + "  v: f32 = load r i k\n  accum[op=add] r v i k\n  store y v i k\n", "  accum[op=add] r v i k\n"),
+        (
+            LOOP + "  for t in 0:i32 : 2:i32 : 1:i32\n"
+            "    v: f32 = load r i k\n    store r 0.0:f32 i k\n    store y v i k\n",
+            "",  # the next trip of the inner loop loads it
+        ),
+        (LOOP + "  n: i32 = sub 3:i32 k\n  v: f32 = load r i n\n  store r 0.0:f32 i k\n  store y v i k\n", ""),
+        (LOOP + f"  v: f32 = load r i k\n  store r 0.0:f32 i k\n  store y v i k\n{LOOP.replace('k', 't')}"
+         "  w: f32 = load r i t\n  store y w i t\n", ""),
+        ("n: i32 = sub 7:i32 i\n" + LOOP + "  v: f32 = load r n k\n  store r 0.0:f32 i k\n  store y v i k\n", ""),
+    ],
+)  # fmt: skip
+def test_stores_in_loops_whose_trips_are_apart(body: str, dead: str) -> None:
+    """What a trip stores into an element of its own is dead if the code after the loop does not load it."""
+    text = ROWS.format("".join(f"    {line}\n" for line in body.splitlines()))
+    if dead:
+        check(sweep, text, text.replace(f"    {dead}", ""))
+    else:
+        unchanged(sweep, text)

@@ -9,6 +9,7 @@ from tests.passes.harness import check, unchanged
 
 first = FirstAccumulations()
 INITIAL = "ref[f32,4] = 0.0:f32"
+ROWS = "ref[f32,4x3] = 0.0:f32"
 
 
 def program(buffer: str, body: str, task: str = "range_for i in 0:i32 : 4:i32", rest: str = "") -> str:
@@ -56,12 +57,48 @@ def test_another_task_may_follow() -> None:
     )
 
 
+def test_the_first_of_several_accesses() -> None:
+    two = "accum[op=add] b a i"
+    check(
+        first,
+        program(INITIAL, LOAD + f"{two}; {two}; d: f32 = load b i; store x d i"),
+        program("ref[f32,4]", LOAD + f"c: f32 = add 0.0:f32 a; store b c i; {two}; d: f32 = load b i; store x d i"),
+    )
+
+
+@pytest.mark.parametrize("bounds", ["0:i32 : 3:i32 : 1:i32", "2:i32 : -1:i32 : -1:i32"])
+@pytest.mark.parametrize(
+    "more",
+    ["", "; for t in 0:i32 : 2:i32 : 1:i32;   accum[op=mul] b 3.0:f32 i t", "; store b 1.0:f32 i 2:i32"],
+)
+def test_rows(bounds: str, more: str) -> None:
+    loop = LOAD + f"for k in {bounds};   "
+    check(
+        first,
+        program(ROWS, loop + "accum[op=add] b a i k" + more),
+        program("ref[f32,4x3]", loop + "c: f32 = add 0.0:f32 a;   store b c i k" + more),
+    )
+
+
 STAYS = {
     "a place twice": (INITIAL, LOAD + "r: i32 = rem i 4:i32; accum[op=add] b a r", "range_for i in 0:i32 : 8:i32"),
     "as many, one place twice": (INITIAL, LOAD + "m: i32 = min i 2:i32; accum[op=add] b a m", ""),
     "not all places": ("ref[f32,8] = 0.0:f32", LOAD + "accum[op=add] b a i", ""),
-    "two at a place": (INITIAL, LOAD + "accum[op=add] b a i; accum[op=add] b a i", ""),
-    "also loaded": (INITIAL, LOAD + "accum[op=add] b a i; c: f32 = load b i; store x c i", ""),
+    "loaded before": (INITIAL, LOAD + "c: f32 = load b i; accum[op=add] b a i; store x c i", ""),
+    "other iterations load": (
+        INITIAL,
+        LOAD + "accum[op=add] b a i; n: i32 = sub 3:i32 i; c: f32 = load b n; store x c i",
+        "",
+    ),
+    "a loop twice": (INITIAL, LOAD + "for k in 0:i32 : 2:i32 : 1:i32;   accum[op=add] b a i", ""),
+    "some places in a loop": (ROWS, LOAD + "for k in 0:i32 : 2:i32 : 1:i32;   accum[op=add] b a i k", ""),
+    "a loop of unknown trips": (ROWS, LOAD + "for k in 0:i32 : i : 1:i32;   accum[op=add] b a i k", ""),
+    "other trips accumulate": (
+        ROWS,
+        LOAD + "for k in 0:i32 : 3:i32 : 1:i32;   accum[op=add] b a i k;   n: i32 = sub 2:i32 k"
+        ";   accum[op=mul] b a i n",
+        "",
+    ),
     "places from memory": (INITIAL, LOAD + "k: i32 = convert[dtype=i32] a; accum[op=add] b a k", ""),
     "in a branch": (
         INITIAL,

@@ -19,6 +19,7 @@ from qdtrace.analysis.index.affine import AffineForms
 from qdtrace.analysis.index.boxes import union_size
 from qdtrace.analysis.index.footprint import IndexSets
 from qdtrace.analysis.index.trips import surely_runs, task_values
+from qdtrace.ir.memory import reference
 from qdtrace.ir.primitives import FOR, STORE
 from qdtrace.ir.program import Literal, Var, is_global, ref_type
 
@@ -89,6 +90,11 @@ def filled_by(task: Task, known: Container[Var] = (), by: Primitive = STORE) -> 
         return set()
     sets = IndexSets(task, AffineForms(task))
     return {ref for ref, eqns in stores.items() if _are_all(ref, eqns, sets)}
+
+
+def fills(task: Task, accesses: Iterable[Eqn]) -> bool:
+    """Returns whether accesses to one reference, each in no branch, together reach every element of it."""
+    return _are_all(reference(next(iter(accesses))), accesses, IndexSets(task, AffineForms(task)))
 
 
 def _sure_stores(eqns: Iterable[Eqn], by: Primitive) -> Iterator[Eqn]:
