@@ -14,7 +14,7 @@ from lowering.simd.records import Step, Touch, group_stores
 from lowering.simd.transfers import load_vector, scatter_lanes, store_vector
 from qdtrace.ir.memory import indices_of, reference
 from qdtrace.ir.primitives import ACCUM, ATOMIC, LOAD, STORE
-from qdtrace.ir.program import Eqn, is_global, ref_type
+from qdtrace.ir.program import Eqn, ref_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,9 +86,9 @@ def _touch(f: LaneFrame, eqn: Eqn) -> Touch | None:
     prim = eqn.primitive
     if eqn.primitive.values is None:
         return Touch(None) if eqn.blocks else None
-    if not is_global(eqn.invars[0]):
-        return None
     ref, indices = reference(eqn), indices_of(eqn)
+    if ref not in f.globals:
+        return None
     if prim is ACCUM and ref not in f.facts.exclusive_accums:
         return None if ref in f.facts.accumulated else Touch(ref)
     component = None if prim is ATOMIC else record_of(f, ref_type(ref), indices)

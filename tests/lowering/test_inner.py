@@ -201,3 +201,37 @@ def test_passes_keep_what_random_rows_give(results: str) -> None:
         for got, expected in zip(evaluate(made, args), want, strict=True):
             same_bits(got, expected, seed)
     assert changed > (3 if results == "out" else 0)
+
+
+@pytest.mark.parametrize("first", ["n", "p"])
+@pytest.mark.parametrize("bounds", ["0:i32 : 77:i32 : 1:i32", "76:i32 : -1:i32 : -1:i32"])
+def test_trips_with_two_elements_each(first: str, bounds: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = f"""program p(x: ref[i32,3x77], y: ref[i32,3x154], z: ref[i32,3x154])
+  buffer out: ref[i32,3]
+  range_for r in 0:i32 : 3:i32
+    a: cell[i32,154] = cell[dtype=i32, shape=(154)]
+    for k in {bounds}
+      n: i32 = mul k 2:i32
+      p: i32 = add n 1:i32
+      v: i32 = load x r k
+      w: i32 = load y r {first}
+      store y v r n
+      accum[op=add] y w r p
+      accum[op=add] z v r p
+      store a w n
+      store a v p
+    s: i32 = for j in {bounds.replace("77", "154").replace("76", "153")} carry c = 0:i32
+      v1: i32 = load a j
+      v2: i32 = mul v1 j
+      t: i32 = add c v2
+      yield t
+    store out s r
+  return out, y, z
+"""
+    monkeypatch.setattr(choice, "is_faster", lambda *_: True)
+    program = parse_program(text)
+    args = [np.random.default_rng(2).integers(-9, 9, p.type.shape, np.int32) for p in program.params]
+    for target in ("avx512", "avx2", "portable"):
+        assert len(plan_task(program.tasks[0], Target.named(target), STRICT).shape.inner) == 2
+        for got, want in zip(execute(program, args, target), evaluate(program, args), strict=True):
+            same_bits(got, want, target)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from lowering.llvm.facts import TaskFacts
 from lowering.llvm.types import MEMORY, PRIVATE
 from lowering.plan.sums import Where
+from qdtrace.analysis.index.injectivity import Injectivity
 from qdtrace.analysis.index.trips import loop_values
 from qdtrace.analysis.uniformity import Uniformity, analyse_uniformity
 from qdtrace.ir.carries import carried_params
@@ -46,6 +47,11 @@ class InnerFacts(TaskFacts):
     def definitions(self) -> dict[Var, Eqn]:
         """The equations that bind the whole task's variables."""
         return self.whole.definitions
+
+    @cached_property
+    def exclusive_accums(self) -> frozenset[Var]:
+        """All references that the loop accumulates into, since its trips are apart."""
+        return frozenset(reference(e) for e in self.task.body.eqns if e.primitive is ACCUM)
 
     @cached_property
     def divisors(self) -> dict[Var, Var]:
@@ -88,7 +94,7 @@ def _inner_loop(facts: TaskFacts, eqn: Eqn, sums: Sums, reassociates: bool) -> I
     index = block.params[0]
     task = Task("range_for", index, *eqn.bounds[:2], Block((), block.eqns, ()))
     uniformity = analyse_uniformity(task, varying=frozenset(carries))
-    if not _trips_are_apart(facts, block, index, uniformity, sums):
+    if not _trips_are_apart(facts, eqn, uniformity, sums):
         return None
     return InnerLoop(eqn, InnerFacts(task, facts), uniformity, first, values.count, tuple(known))
 
@@ -117,10 +123,10 @@ def _operation(block: Block, carry: Var, result: object, reassociates: bool) -> 
 _COMBINED = {ADD.name: "add", SUB.name: "add", MAX.name: "max", MIN.name: "min"}
 
 
-def _trips_are_apart(facts: TaskFacts, block: Block, index: Var, uniformity: Uniformity, sums: Sums) -> bool:
+def _trips_are_apart(facts: TaskFacts, loop: Eqn, uniformity: Uniformity, sums: Sums) -> bool:
     """Returns whether no trip meets an element that another one writes, and lanes need no masks or checks."""
     accesses: dict[Var, list[Eqn]] = {}
-    for eqn in block.eqns:
+    for eqn in loop.blocks[0].eqns:
         prim = eqn.primitive
         if eqn.blocks or prim in (ATOMIC, LANE_MAX) or (prim.effects and not prim.is_access):
             return False
@@ -134,24 +140,12 @@ def _trips_are_apart(facts: TaskFacts, block: Block, index: Var, uniformity: Uni
         elif prim is ACCUM and sums.where(eqn) is not Where.OWN:
             return False
     return all(
-        all(e.primitive is LOAD for e in found) or _is_own(facts, found, index, uniformity)
-        for found in accesses.values()
+        all(e.primitive is LOAD for e in found) or _is_own(facts, found, loop) for found in accesses.values()
     )
 
 
-def _is_own(facts: TaskFacts, accesses: list[Eqn], index: Var, uniformity: Uniformity) -> bool:
-    """Returns whether accesses are all to one element of each trip, which is another one in each.
-
-    An index of the element moves with the trip, plus what is the same in all trips: a looked-up number or a quotient
-    beside the trip's own (`k % 4` is `k - k / 4 * 4`) may take two trips to one element.
-    """
-    indices = {indices_of(e) for e in accesses}
-    if len(indices) != 1:
-        return False
-    forms = [facts.forms.of(a).terms for a in indices.pop() if isinstance(a, Var)]
-    return any(
-        form.get(index) in (1, -1)
-        and all(isinstance(term, Var) and uniformity.is_uniform(term) for term in form if term is not index)
-        for form in forms
-    )
-
+def _is_own(facts: TaskFacts, accesses: list[Eqn], loop: Eqn) -> bool:
+    """Returns whether each element that accesses of a loop touch is touched in one trip of it alone."""
+    injectivity = Injectivity(facts.task, facts.forms, loop)
+    first, *others = [injectivity.keys(indices_of(e)) for e in accesses]
+    return bool(first.intersection(*others))
