@@ -42,7 +42,7 @@ def run_groups(jaxpr: Any, mapped: Sequence[bool], operands: Sequence[Any], *, i
     def kernel(*refs: Any) -> None:
         lane = pallas.program_id(0)
         given = [
-            Memory(ref, lane * v.aval.size if is_mapped else 0, v.aval.shape)
+            Memory(ref, lane * (v.aval.size if is_mapped else 0), v.aval.shape)
             for ref, v, is_mapped in zip(refs, opened.invars, mapped, strict=False)
         ]
         made = [Memory(r, lane * a.size, a.shape) for r, a in zip(refs[len(given) :], results, strict=True)]

@@ -41,7 +41,9 @@ class Scope:
                 raise RefusedError("an array that is a constant")
             self.values[v] = Tile(jnp.asarray(x), ())
         results = zip(jaxpr.outvars, wanted, strict=bool(wanted))
-        self.places: dict[Any, Memory] = {v: place for v, place in results if place and isinstance(v, compat.Var)}
+        self.places: dict[Any, Memory] = {
+            v: place for v, place in results if place and isinstance(v, compat.Var) and v not in self.values
+        }
 
     def tile(self, v: Any) -> Tile:
         """Returns a variable, or a literal, as a tile."""

@@ -163,6 +163,14 @@ def test_results_that_are_operands_or_constants() -> None:
     same(got, [a, a @ a, jnp.zeros((4, 2)), a @ a, jnp.full(4, 3.0)], 1e-6)
 
 
+def test_a_shared_scalar_and_an_argument_that_is_a_result() -> None:
+    f = lambda a, k: (a, a @ a * k)  # noqa: E731
+    (a,) = drawn([(5, 5)], 4)
+    lane = jax.make_jaxpr(f)(a[0], 2.0)
+    got = run_groups(lane, [True, False], [a, jnp.float32(2)], interpret=True)
+    same(got, [a, a @ a * 2], 1e-6)
+
+
 def test_a_matrix_without_a_factor_has_nan() -> None:
     a = jnp.stack([jnp.eye(17), jnp.eye(17).at[9, 9].set(-1)])
     same(by_kernel(jnp.linalg.cholesky, [a]), jnp.linalg.cholesky(a), 0.0)
