@@ -94,7 +94,7 @@ def few_contexts() -> None:
 def rare_collections() -> None:
     """Has Python look for cycles a thousand times less often, and never among what the imports have made."""
     gc.freeze()
-    gc.set_threshold(700_000, 20, 100)
+    gc.set_threshold(700_000, 20, 10)
     gc.enable()
 
 

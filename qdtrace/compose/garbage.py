@@ -2,9 +2,9 @@
 
 Tracing, import and passes make a few hundred thousand small objects that stay live, and next to no cycles. Every full
 collection walks all of them again: a fifth of the compile time of a function with a hundred loops. Modules loaded for
-a first call and graphs read from disk do the same: there a collection takes 30 to 100 ms of a process. So many objects
-are no young ones either when the collector goes on, until enough came so for a full collection: of JAX's traces, some
-are in cycles.
+a first call and graphs read from disk do the same: there a collection takes 30 to 100 ms of a process. So these objects
+are no young ones either when the collector goes on, which would walk them at once, and all others where that is due.
+Of JAX's traces some are in cycles: when enough came so, all are walked.
 """
 
 from __future__ import annotations
@@ -17,15 +17,24 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-MANY = 20_000
-"""Objects that one block has to make, so that they are not walked at its end."""
-WALKED = 1_000_000
-"""Objects that blocks make without a walk, before all are walked."""
+WALKED = 100_000
+"""Objects that may join the oldest generation without a walk, before all are walked; a quarter of all, if that is more,
+as for Python's own collector."""
+
+
+def _unwalked() -> int:
+    """Returns how many objects no full collection has walked, or more."""
+    least, rounds, _ = gc.get_threshold()
+    young, middle, old = gc.get_count()
+    return young + least * (middle + rounds * old)
+
 
 _lock = threading.Lock()
 _depth = 0
 _was_on = False
-_not_walked = 0
+_not_walked = -_unwalked()  # those of imports stay
+_allowed = WALKED
+_others_froze = False
 
 
 @contextmanager
@@ -48,15 +57,18 @@ def paused_garbage_collection() -> Generator[None]:
 
 
 def _age() -> None:
-    """Has many young objects join the oldest generation."""
-    global _not_walked
-    made = gc.get_count()[0]
-    if made < MANY:
+    """Has young objects join the oldest generation, if the collector would walk them now."""
+    global _not_walked, _allowed, _others_froze
+    least = gc.get_threshold()[0]
+    if not least or gc.get_count()[0] <= least:
         return
-    _not_walked += made
-    if _not_walked > WALKED:
-        _not_walked = 0
+    _others_froze = _others_froze or gc.get_freeze_count() > 0  # to count them is to walk them
+    if _others_froze:  # and they stay so: Python's collector goes on as it would
+        return
+    _not_walked += _unwalked()
+    if _not_walked > _allowed:
         gc.collect()
-    elif not gc.get_freeze_count():  # that count walks what is frozen, and what others froze stays so
+        _not_walked, _allowed = 0, max(WALKED, len(gc.get_objects()) // 4)
+    else:
         gc.freeze()
         gc.unfreeze()
