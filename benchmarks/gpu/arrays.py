@@ -76,6 +76,7 @@ def algebra(bench: Bench) -> Iterator[Row]:
     for n in bench_sides(bench):
         count, fewer = _lanes(bench, n), _lanes(bench, n, 8)
         yield from beside(bench, f"product {n}", product, [_matrices(rng, count, n) for _ in range(2)], (1.0, 1.0))
+        yield from beside(bench, f"Cholesky {n}", jnp.linalg.cholesky, [_definite(rng, count, n)], (1.0, 1.0))
         args = [_definite(rng, count, n), _vectors(rng, count, n)]
         yield from beside(bench, f"Cholesky and solve {n}", cholesky_solve, args, (2.0, 1.0))
         args = [_matrices(rng, fewer, n), _definite(rng, fewer, n)]

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _MATRIX = 2
-FACTORISED = 16
+FACTORISED = 32
 """The longest side of a matrix that groups factorise, or solve with, faster than XLA's batched library."""
 
 
 def refusal(jaxpr: Any, mapped: Sequence[bool]) -> str | None:
     """Returns the reason why a jaxpr of one lane is no group of its own; None if it is one."""
-    from qdtrace.groups.kernel import refusal as of_kernel  # it loads Pallas, which is slow
+    from qdtrace.groups import kernel  # it loads Pallas, which is slow
 
     eqns = list(compat.all_eqns(tuple(compat.open_jaxpr(jaxpr).eqns)))
     operands = zip(compat.open_jaxpr(jaxpr).invars, mapped, strict=True)
@@ -37,7 +37,9 @@ def refusal(jaxpr: Any, mapped: Sequence[bool]) -> str | None:
         return f"a factorisation of a side over {FACTORISED}"
     if not products and not factors:
         return "no product"
-    return of_kernel(jaxpr, mapped)
+    if kernel.is_left_to_xla(jaxpr):
+        return "one product of a transposed matrix"
+    return kernel.refusal(jaxpr, mapped)
 
 
 def _is_matrix(aval: Any) -> bool:

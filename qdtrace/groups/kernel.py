@@ -11,13 +11,15 @@ from jax.experimental.pallas import triton
 
 from qdtrace.groups import control, linalg, rules
 from qdtrace.groups.registry import evaluate
-from qdtrace.groups.tiles import Memory, RefusedError
+from qdtrace.groups.tiles import LEAST, Memory, RefusedError
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _DTYPES = tuple(map(jnp.dtype, ("float32", "float16", "bfloat16", "int32", "bool")))
+_LOADED = 4
+"""Elements of f32 that a thread loads at once, from rows that are aligned to them."""
 RULES = (control, linalg, rules)
 """The modules that register rules as they are imported."""
 _MOST_ELEMENTS = (1 << 31) - 1
@@ -39,13 +41,19 @@ def run_groups(jaxpr: Any, mapped: Sequence[bool], operands: Sequence[Any], *, i
         if value.dtype not in _DTYPES:
             raise RefusedError(f"{value.dtype}")
 
+    is_spread = _picks_lines(opened)
+
     def kernel(*refs: Any) -> None:
         lane = pallas.program_id(0)
-        given = [
-            Memory(ref, lane * (v.aval.size if is_mapped else 0), v.aval.shape)
-            for ref, v, is_mapped in zip(refs, opened.invars, mapped, strict=False)
-        ]
-        made = [Memory(r, lane * a.size, a.shape) for r, a in zip(refs[len(given) :], results, strict=True)]
+        # hides from Triton that rows are aligned, so that it gives a thread one element of each row
+        first = jnp.minimum(lane, 0) if is_spread else 0
+
+        def memory(ref: Any, aval: Any, is_mapped: bool) -> Memory:
+            is_packed = not is_spread and aval.ndim > 0 and aval.shape[-1] % _LOADED == 0
+            return Memory(ref, first + lane * (aval.size if is_mapped else 0), aval.shape, is_packed)
+
+        given = [memory(*one) for one in zip(refs, (v.aval for v in opened.invars), mapped, strict=False)]
+        made = [memory(ref, aval, True) for ref, aval in zip(refs[len(given) :], results, strict=True)]
         evaluate(opened, compat.constants_of(jaxpr), given, made)
 
     shapes = [jax.ShapeDtypeStruct((lanes * a.size,), a.dtype) for a in results]
@@ -59,6 +67,28 @@ def run_groups(jaxpr: Any, mapped: Sequence[bool], operands: Sequence[Any], *, i
     )
     made = call(*(x.reshape(-1) for x in operands))
     return [y.reshape(lanes, *a.shape) for y, a in zip(made, results, strict=True)]
+
+
+def _picks_lines(jaxpr: Any) -> bool:
+    """Returns whether most work is to pick lines of matrices, which one element of each row in a thread makes cheapest.
+
+    Solves from the right pick columns of their right sides, too.
+    """
+    eqns = list(compat.all_eqns(tuple(jaxpr.eqns)))
+    solves = [e for e in eqns if e.primitive.name == "triangular_solve"]
+    sides = [e.invars[0].aval.shape[-1] for e in eqns if e.primitive.name in ("cholesky", "triangular_solve")]
+    return max(sides, default=0) > LEAST and all(e.params["left_side"] for e in solves)
+
+
+def is_left_to_xla(jaxpr: Any) -> bool:
+    """Returns whether XLA is faster: at one product alone, from 17 on, of a matrix that is transposed."""
+    eqns = list(compat.all_eqns(tuple(compat.open_jaxpr(jaxpr).eqns)))
+    products = [e for e in eqns if e.primitive.name == "dot_general"]
+    others = {"scan", "cholesky", "triangular_solve"} & {e.primitive.name for e in eqns}
+    if len(products) != 1 or others or max(n for v in products[0].invars for n in v.aval.shape) <= LEAST:
+        return False
+    is_turned = products[0].params["dimension_numbers"][0] != ((1,), (0,))
+    return is_turned or any(e.primitive.name == "transpose" for e in eqns)
 
 
 def refusal(jaxpr: Any, mapped: Sequence[bool]) -> str | None:

@@ -7,6 +7,7 @@ in the tangents: each is the primitive again, so reverse mode and higher orders 
 from __future__ import annotations
 
 import functools
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -47,18 +48,18 @@ def _bind(jaxpr: Any, mapped: Sequence[bool], operands: Sequence[Any], interpret
     made = list(dict.fromkeys(v for v in opened.outvars if isinstance(v, compat.Var) and v not in known))
     lanes = _lanes(operands, mapped)
     found: dict[Any, Any] = {}
-    if made:
-        eqns = compat.without_dead_code(compat.jaxpr_of(opened.eqns, [*opened.constvars, *opened.invars], made)).eqns
-        used = {v for eqn in eqns for v in eqn.invars if isinstance(v, compat.Var)} | set(made)
-        every = [*zip(opened.constvars, constants, [False] * len(constants), strict=True)]
-        every += zip(opened.invars, operands, mapped, strict=True)
+    every = [*zip(opened.constvars, constants, [False] * len(constants), strict=True)]
+    every += zip(opened.invars, operands, mapped, strict=True)
+    for wanted in _apart(opened, made):
+        eqns = compat.without_dead_code(compat.jaxpr_of(opened.eqns, [v for v, _, _ in every], wanted)).eqns
+        used = {v for eqn in eqns for v in eqn.invars if isinstance(v, compat.Var)} | set(wanted)
         taken = [one for one in every if one[0] in used]
         if not any(is_mapped for _, _, is_mapped in taken):
             taken.append(next(one for one in every if one[2]))  # which says how many lanes there are
         variables, values, flags = zip(*taken, strict=True)
-        lane = compat.jaxpr_of(eqns, variables, made)
+        lane = compat.jaxpr_of(eqns, variables, wanted)
         results = group_p.bind(*values, jaxpr=lane, mapped=tuple(flags), interpret=interpret)
-        found = dict(zip(made, results, strict=True))
+        found.update(zip(wanted, results, strict=True))
 
     def result(v: Any) -> Any:
         is_variable = isinstance(v, compat.Var)
@@ -70,6 +71,25 @@ def _bind(jaxpr: Any, mapped: Sequence[bool], operands: Sequence[Any], interpret
         return x if is_mapped else jnp.broadcast_to(x, (lanes, *x.shape))
 
     return [result(v) for v in opened.outvars]
+
+
+_HEAVY = frozenset({"dot_general", "scan", "cholesky", "triangular_solve", "jit", "pjit", "custom_jvp_call"})
+
+
+def _apart(jaxpr: Any, results: Sequence[Any]) -> list[list[Any]]:
+    """Returns results in parts that share no heavy equation: kernels of their own need fewer registers."""
+    reads: dict[Any, set[int]] = {}
+    for k, eqn in enumerate(jaxpr.eqns):
+        before = [reads[v] for v in eqn.invars if isinstance(v, compat.Var) and v in reads]
+        heavy = set[int]().union(*before) | ({k} if eqn.primitive.name in _HEAVY else set())
+        reads.update(dict.fromkeys(eqn.outvars, heavy))
+    parts: list[tuple[set[int], list[Any]]] = []
+    for v in results:
+        own = reads.get(v, set())
+        joined = [part for part in parts if not own or not part[0] or part[0] & own]
+        parts = [part for part in parts if part not in joined]
+        parts.append((own.union(*(p[0] for p in joined)), [w for p in joined for w in p[1]] + [v]))
+    return [part for _, part in parts]
 
 
 def _lanes(operands: Sequence[Any], mapped: Sequence[bool]) -> int:
@@ -89,13 +109,13 @@ def _by_xla(*operands: Any, jaxpr: Any, mapped: Any, interpret: bool) -> list[An
 
 def _by_kernel(*operands: Any, jaxpr: Any, mapped: Any, interpret: bool) -> list[Any]:
     """Runs the lanes by a kernel, or by XLA where none can be made."""
-    from qdtrace.groups.kernel import run_groups  # it loads Pallas, which is slow
+    from qdtrace.groups.kernel import is_left_to_xla, run_groups  # it loads Pallas, which is slow
     from qdtrace.groups.tiles import RefusedError
 
-    try:
-        return run_groups(jaxpr, mapped, operands, interpret=interpret)
-    except RefusedError:
-        return _by_xla(*operands, jaxpr=jaxpr, mapped=mapped, interpret=interpret)
+    if not is_left_to_xla(jaxpr):
+        with suppress(RefusedError):
+            return run_groups(jaxpr, mapped, operands, interpret=interpret)
+    return _by_xla(*operands, jaxpr=jaxpr, mapped=mapped, interpret=interpret)
 
 
 def _anywhere(*operands: Any, interpret: bool, **params: Any) -> list[Any]:

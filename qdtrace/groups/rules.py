@@ -12,9 +12,12 @@ from qdtrace.groups.tiles import RefusedError, Tile, filled, padded, spread
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from qdtrace.groups.registry import Scope
 
 _SHORT = tuple(map(jnp.dtype, ("float16", "bfloat16")))
+_EXACT = frozenset({"convert_element_type", "copy", "select_n", "stop_gradient"})
 _PRODUCT_DTYPES = tuple(map(jnp.dtype, ("float32", "float16", "bfloat16")))
 
 
@@ -25,12 +28,18 @@ _PRODUCT_DTYPES = tuple(map(jnp.dtype, ("float32", "float16", "bfloat16")))
 )  # fmt: skip
 def _elementwise(eqn: Any, scope: Scope) -> list[Tile]:
     out = eqn.outvars[0].aval
-    operands = [spread(tile, out.shape) for tile in scope.tiles(eqn)]
-    if out.dtype in _SHORT and eqn.primitive.name not in ("convert_element_type", "select_n"):
-        # Pallas has no quotient of short floats; one operation in f32, rounded, is the operation itself
-        operands = [x.astype(jnp.float32) for x in operands]
-    (made,) = compat.bind_eqn(eqn, operands)
-    return [Tile(made.astype(out.dtype), out.shape)]
+    tiles = scope.tiles(eqn)
+    values = [spread(tile, out.shape) for tile in tiles]
+    if eqn.primitive.name not in _EXACT:  # functions of short floats are those of f32, rounded once
+        values = [x.astype(jnp.float32) if x.dtype in _SHORT else x for x in values]
+    (made,) = compat.bind_eqn(eqn, values)
+    is_packed = any(tile.is_packed for tile in tiles)
+    return [Tile(made.astype(out.dtype), out.shape, is_turned=_turned(tiles), is_packed=is_packed)]
+
+
+def _turned(tiles: Sequence[Tile]) -> bool | None:
+    """Returns how threads hold what is made of tiles element by element: as the first tile that is held in some way."""
+    return next((tile.is_turned for tile in tiles if tile.is_turned is not None), None)
 
 
 @rule("broadcast_in_dim")
@@ -47,7 +56,8 @@ def _broadcast(eqn: Any, scope: Scope) -> list[Tile]:
 def _transpose(eqn: Any, scope: Scope) -> list[Tile]:
     tile, order = scope.tile(eqn.invars[0]), eqn.params["permutation"]
     shape = tuple(tile.shape[k] for k in order)
-    return [Tile(lax.transpose(tile.value, order), shape, tile.is_zero_outside)]
+    is_turned = None if tile.is_turned is None else tile.is_turned != (order[-1] != len(order) - 1)
+    return [Tile(lax.transpose(tile.value, order), shape, tile.is_zero_outside, is_turned, tile.is_packed)]
 
 
 @rule("reshape", "squeeze", "expand_dims")
@@ -120,4 +130,4 @@ def _product(eqn: Any, scope: Scope) -> list[Tile]:
         made = x.reshape(sides).astype(wide) * y.astype(wide)
         made = lax.squeeze(made, (made.ndim - 1,)) if made.shape[-1] == 1 else jnp.sum(made, -1)
         made = made.astype(out.dtype)
-    return [Tile(made, out.shape)]
+    return [Tile(made, out.shape, is_turned=False)]

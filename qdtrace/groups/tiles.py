@@ -33,6 +33,10 @@ class Tile:
     """Its shape without padding."""
     is_zero_outside: bool = False
     """True: the padding holds zeros."""
+    is_turned: bool | None = None
+    """True: threads hold it as they hold the transpose of what is loaded; None: they may hold it as they want."""
+    is_packed: bool = False
+    """True: a thread holds neighbouring elements of rows."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,8 @@ class Memory:
     start: Any
     """The position of the first element."""
     shape: tuple[int, ...]
+    is_packed: bool = False
+    """True: a thread loads neighbouring elements of rows at once."""
 
     def load(self) -> Tile:
         """Returns the array as a tile."""
@@ -51,7 +57,8 @@ class Memory:
             return Tile(triton.load(self.ref.at[self.start]), ())
         inside = mask(self.shape)
         zero = None if inside is None else jnp.zeros((), self.ref.dtype)
-        return Tile(triton.load(self.ref.at[self._places()], mask=inside, other=zero), self.shape, True)
+        value = triton.load(self.ref.at[self._places()], mask=inside, other=zero)
+        return Tile(value, self.shape, True, False, self.is_packed)
 
     def store(self, tile: Tile) -> None:
         """Stores a tile of the array's shape."""
@@ -62,7 +69,7 @@ class Memory:
 
     def row(self, index: Any) -> Memory:
         """Returns an array of the first axis."""
-        return Memory(self.ref, self.start + index * prod(self.shape[1:]), self.shape[1:])
+        return Memory(self.ref, self.start + index * prod(self.shape[1:]), self.shape[1:], self.is_packed)
 
     def _places(self) -> Any:
         places, step = self.start, 1

@@ -109,7 +109,7 @@ def test_kernels_give_what_the_batch_gives(name: str, n: int) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("lanes", [1, 31, 1000])
-@pytest.mark.parametrize("n", [1, 7, 8, 15, 16, 31, 32, 33, 63, 64])
+@pytest.mark.parametrize("n", [1, 7, 8, 13, 15, 16, 31, 32])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_kernels_of_every_size(name: str, n: int, lanes: int) -> None:
     f, sizes = FUNCTIONS[name]
@@ -122,7 +122,7 @@ def test_kernels_of_every_size(name: str, n: int, lanes: int) -> None:
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_short_floats(dtype: str) -> None:
     args = drawn([(17, 17)] * 2, 3, dtype)
-    f = lambda a, b: (a @ b + a) @ (b @ a.sum(0))  # noqa: E731
+    f = lambda a, b: jnp.tanh(a @ b + a) @ (b @ jnp.exp(a).sum(0))  # noqa: E731
     same(by_kernel(f, args), jax.vmap(f)(*args), 0.05 if dtype == "bfloat16" else 0.01)
 
 
@@ -221,14 +221,23 @@ def test_mapped_functions(axis: int) -> None:
         same(slopes, gradient(jax.vmap(f, (0, axis)), 2)(a, b), 1e-3)
 
 
-def test_lowered_for_a_gpu() -> None:
+def for_a_gpu(f: Callable[..., Any], args: Sequence[Any]) -> str:
+    """Returns what is compiled for NVIDIA's GPUs."""
     if jax.__version_info__ >= (0, 11):
         pytest.skip("newer releases compile a kernel as it is lowered, by the plugin of a GPU")
+    return jax.jit(f).trace(*args).lower(lowering_platforms=("cuda",)).as_text()
+
+
+def test_lowered_for_a_gpu() -> None:
     args = drawn([(17, 17)] * 2, 4)
     group = grouped(lambda a, b: [predictions(a, b)], [True] * 2)
-    text = jax.jit(gradient(group, 2)).trace(*args).lower(lowering_platforms=("cuda",)).as_text()
+    text = for_a_gpu(gradient(group, 2), args)
     assert text.count("xla.gpu.triton") == 2
     assert "stablehlo.dot_general" not in text
+    # XLA's product of a transposed matrix is as fast
+    alone = for_a_gpu(gradient(grouped(lambda a, b: [a @ b], [True] * 2), 2), args)
+    assert alone.count("xla.gpu.triton") == 1
+    assert alone.count("stablehlo.dot_general") == 2
 
 
 UNARY = (
