@@ -8,11 +8,15 @@ import sys
 from typing import TYPE_CHECKING
 
 from qdtrace.errors import Loc, UnsupportedError
+from qdtrace.trace.markers import REGIONS
 from qdtrace.trace.own_files import is_user_file
+from qdtrace.trace.tree import inner_equations, loc_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Iterable
     from types import TracebackType
+
+    from qdtrace.trace.compat import JaxprEqn
 
 _ENDLESS = 0.8
 """Fraction of the recursion limit that the user's frames take if a function of theirs calls itself without end."""
@@ -58,3 +62,12 @@ def _users(traceback: TracebackType | None) -> list[Loc]:
 def _busiest(lines: list[Loc]) -> Loc | None:
     """Returns the most frequent line, which is in the function that calls itself."""
     return max(lines, key=collections.Counter(lines).__getitem__, default=None)
+
+
+def deepest_region(items: Iterable[JaxprEqn]) -> Loc | None:
+    """Returns the line of the region that is nested the most."""
+    found = None
+    while regions := [item for item in items if item.primitive in REGIONS]:
+        found = loc_of(regions[0])
+        items = [inner for region in regions for inner in inner_equations(region)]
+    return found

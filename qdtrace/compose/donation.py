@@ -17,10 +17,11 @@ from jax.core import Tracer
 
 from qdtrace.compose.jaxprs import is_literal
 from qdtrace.trace.markers import read_p
-from qdtrace.trace.regions import Region
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from qdtrace.trace.tree import Root
 
 
 def donated_leaves(
@@ -48,12 +49,11 @@ def donated_leaves(
     return [x for x in jax.tree.leaves(chosen) if isinstance(x, Tracer)]
 
 
-def pair_results(root: Region, donated: Sequence[Any]) -> dict[Any, Any]:
+def pair_results(root: Root, donated: Sequence[Any]) -> dict[Any, Any]:
     """Maps variables of returned buffers to the donated argument in whose memory JAX wants them."""
     if not donated:
         return {}
-    eqns = [item for item in root.items if not isinstance(item, Region)]
-    reads = {eqn.outvars[0]: eqn.invars[0] for eqn in eqns if eqn.primitive is read_p}
+    reads = {eqn.outvars[0]: eqn.invars[0] for eqn in root.items if eqn.primitive is read_p}
     waiting: dict[tuple[Any, Any], list[Any]] = {}
     for x in reversed(donated):
         waiting.setdefault((x.aval.shape, x.aval.dtype), []).append(x)

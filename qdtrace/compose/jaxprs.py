@@ -11,8 +11,7 @@ from qdtrace.errors import TraceTypeError
 from qdtrace.ir.types import DType
 from qdtrace.trace import compat
 from qdtrace.trace.physical import is_pair, part_dtype
-from qdtrace.trace.regions import Region
-from qdtrace.trace.source import eqn_loc
+from qdtrace.trace.tree import loc_of
 
 
 def is_literal(atom: Any) -> bool:
@@ -47,7 +46,7 @@ def _largest_inside(jaxpr: Any) -> int:
 
 
 def _loc(where: Any) -> Any:
-    return where.loc if isinstance(where, Region) else where and eqn_loc(where)
+    return where and loc_of(where)
 
 
 def has_marker(eqn: Any, name: str) -> bool:

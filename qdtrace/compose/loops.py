@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.interpreters import batching
 
 from qdtrace.compose.idle_lanes import RULES
-from qdtrace.compose.items import has_jump, region_inputs
+from qdtrace.compose.items import has_jump
 from qdtrace.compose.jaxprs import is_literal
 from qdtrace.compose.loop_batching import FUNCTIONS, batching_rule
 from qdtrace.compose.loop_derivative import while_loop
@@ -18,12 +18,12 @@ from qdtrace.compose.stack_budget import memory_part
 from qdtrace.errors import UnsupportedError
 from qdtrace.trace import compat
 from qdtrace.trace.markers import break_p
+from qdtrace.trace.tree import hints_of, inner_equations
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from qdtrace.compose.stager import Stager
-    from qdtrace.trace.regions import Region
 
 batching.fancy_primitive_batchers.update(RULES)
 for _primitive in FUNCTIONS:
@@ -33,17 +33,18 @@ STACK_BYTES = 1 << 30
 """The most bytes of states that the reverse of a loop around tasks may keep."""
 
 
-def loop_of_tasks(stager: Stager, region: Region) -> None:
+def loop_of_tasks(stager: Stager, region: Any) -> None:
     """Stages a `qd.while_` around tasks: its condition and its body become functions of the buffers' contents."""
-    assert region.test is not None
-    split, test = region.test
-    if "most" in region.hints:
+    (iteration, tested), loc = region.params["jaxprs"], region.params["loc"]
+    (test,) = tested.outvars
+    if "most" in hints_of(region):
         raise UnsupportedError(
             "the option most of qd.while_ needs a loop that one thread runs, got one around parallel loops",
-            loc=region.loc,
+            loc=loc,
             help="leave it out: of this loop the states that `ad_stack_memory` allows are kept",
         )
-    used = list(dict.fromkeys(region_inputs(region)))
+    used = [v for v in region.invars if not is_literal(v)]
+    items = inner_equations(region)
     states = list(dict.fromkeys(e for v in used if isinstance(e := stager.env[v], BufferState)))
     others = [v for v in used if not isinstance(stager.env[v], BufferState)]
     # all values vary over the devices of a `shard_map`, so that adjoints are summed after the loop, not in it
@@ -61,20 +62,20 @@ def loop_of_tasks(stager: Stager, region: Region) -> None:
         for v in used:
             entry = stager.env[v]
             inner.env[v] = local[index[entry]] if isinstance(entry, BufferState) else fixed[v]
-        inner.note_uses(region.items, [v for v in used if isinstance(stager.env[v], BufferState)])
+        inner.note_uses(items, [v for v in used if isinstance(stager.env[v], BufferState)])
         return inner, local
 
     def evaluate(values: Sequence[Any]) -> Any:
         inner, local = inside(values)
         if not is_literal(test):
-            inner.last_use[test] = len(region.items)
-        inner.run(region.items[:split])
+            inner.last_use[test] = len(items)
+        inner.run(tested.eqns)
         (result,) = inner.tied([inner.value(test)])
         inner.flush()
         if any(a.value is not b for a, b in zip(local, values, strict=True)):
             raise UnsupportedError(
                 "needs a condition without stores in a qd.while_ around loops",
-                loc=region.loc,
+                loc=loc,
                 help="store in the body of the loop",
             )
         return result
@@ -86,7 +87,7 @@ def loop_of_tasks(stager: Stager, region: Region) -> None:
     def body(carry: tuple[Any, Sequence[Any]]) -> tuple[Any, tuple[Any, ...]]:
         inner, local = inside(carry[1])
         nonlocal is_tied
-        inner.run(region.items[split:])
+        inner.run(iteration.eqns)
         goes_on = jnp.bool_(True) if inner.leaves is None else jnp.logical_not(inner.leaves)
         after = [inner.content(state) for state in local]
         # what no task of the body changes has no dependence on its checks, so that it is told from the state

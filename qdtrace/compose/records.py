@@ -17,8 +17,8 @@ from qdtrace.errors import UnsupportedError, warn
 from qdtrace.ir.tells import HEAD, given_memory, sites, tells_in
 from qdtrace.trace import compat
 from qdtrace.trace.importer.tells import tells
-from qdtrace.trace.regions import Region
-from qdtrace.trace.tree import equations_in
+from qdtrace.trace.markers import REGIONS, for_p, while_p
+from qdtrace.trace.tree import inner_equations
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -69,14 +69,14 @@ def needs_jax(items: Iterable[Any], small: int) -> bool:
     """Returns whether something between the tasks of these items shows its output by JAX alone: a loop around tasks, or
     an equation with effects that is not staged into a task. Then the tasks use JAX too, which orders the outputs."""
     for item in items:
-        if not isinstance(item, Region):
+        if item.primitive not in REGIONS:
             is_own = all(isinstance(e, compat.QdEffect) for e in item.effects)
             if not is_own and not (tells(item) and largest_size(item) <= small):
                 return True
-        elif item.kind == "while" and has_tasks(item):
-            if any(map(tells, compat.all_eqns([*equations_in(item.items)]))):
+        elif item.primitive is while_p and has_tasks(item):
+            if any(map(tells, compat.all_eqns([item]))):
                 return True
-        elif item.kind != "for" and needs_jax(item.items, small):
+        elif item.primitive is not for_p and needs_jax(inner_equations(item), small):
             return True
     return False
 

@@ -285,6 +285,6 @@ def load_all(builder: Builder, ref: Var) -> np.ndarray:
     return out
 
 
-def hints_of(hints: Mapping[str, object], *names: str) -> dict[str, object]:
+def hints_among(hints: Mapping[str, object], *names: str) -> dict[str, object]:
     """Returns the launch hints among all keyword arguments of a range."""
     return {k: v for k, v in hints.items() if k in names and v is not None}

@@ -7,26 +7,24 @@ own rules (`trace/tangents`), and `program` makes tasks of items once more. See 
 from __future__ import annotations
 
 import functools
-import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
 import numpy as np
 
-from qdtrace.compose.items import region_inputs
 from qdtrace.compose.jaxprs import is_literal
 from qdtrace.compose.segment import BufferState, Constant, Operand, Step
-from qdtrace.compose.source_key import equations_key
+from qdtrace.compose.source_key import equations_here, equations_key
 from qdtrace.errors import GradientError
 from qdtrace.ir.program import Var, literal
 from qdtrace.ir.tells import without_tells
 from qdtrace.trace import compat
 from qdtrace.trace.derivative_rules import rule_on_the_way
 from qdtrace.trace.dtypes import is_x64
-from qdtrace.trace.regions import Region
+from qdtrace.trace.markers import for_p
+from qdtrace.trace.structure import named
 from qdtrace.trace.tangents import along
-from qdtrace.trace.tree import equations_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -140,7 +138,7 @@ class Source:
         return [name for kind, name, is_own in found if kind == "custom_vjp_call" or not is_own]
 
     def _equations(self) -> list[Any]:
-        return list(equations_in([s.item for s in self.steps]))
+        return [s.item for s in self.steps]
 
     def _made_along(self, mask: Mask) -> Source:
         if self.unknown is not None:
@@ -166,13 +164,10 @@ class Source:
         if any(isinstance(c, compat.Tracer) for c in walk.constants.values()):
             raise _traced_value(f"the derivative rule of `{'`, `'.join(self.rules()) or 'a function'}`")
         steps = [
-            Step(item, tuple(map(walk.atom, step.conditions)))
+            Step(item, tuple(named(step.conditions, walk.renamed)))
             for step, items in zip(self.steps, groups, strict=True)
             for item in items
         ]
-
-        def now(names: Sequence[Any]) -> tuple[Any, ...]:
-            return tuple(None if v is None else walk.atom(v) for v in names)
 
         def changes(names: Sequence[Any]) -> tuple[Any, ...]:
             return tuple(None if v is None else tangents.get(v) for v in names)
@@ -185,10 +180,10 @@ class Source:
             {**self.constants, **zeros, **walk.constants},
             memory,
             changes(self.results),
-            now(self.primal),
+            tuple(named(self.primal, walk.renamed)),
             self.limits,
             (*self.directions, *given.values()),
-            (*map(changes, self.lower), now(self.results)),
+            (*map(changes, self.lower), tuple(named(self.results, walk.renamed))),
         )
 
     def program(self, results: Sequence[Any], likes: Sequence[Var]) -> tuple[Program, list[Any]]:
@@ -220,8 +215,8 @@ class Source:
             stager.last_use[v] = len(self.steps)
         for stager.position, step in enumerate(self.steps):
             stager.conditions, stager.current = step.conditions, step.item
-            is_task = isinstance(step.item, Region) and step.item.kind == "for"
-            (stager.rule_of(step.item) if is_task else type(stager).serial)(stager, step.item)
+            rule = stager.rule_of(step.item) if step.item.primitive is for_p else type(stager).serial
+            rule(stager, step.item)
         stager.position, stager.conditions = len(self.steps), ()
         segment.close_serial()
         pairs = list(zip(results, likes, strict=True))
@@ -244,14 +239,7 @@ class Source:
 
     def key(self) -> object:
         """Returns a key that is equal for sources with the same derivatives."""
-        eqns = self._equations()
-        # equal functions have other allocations
-        text = re.sub(r"\buid=\d+", "uid", str(compat.jaxpr_of(eqns)))
-        params = [p for e in compat.all_eqns(eqns) for p in e.params.values()]
-        inner = [j for p in params for j in (p if isinstance(p, tuple | list) else (p,))]
-        # arrays that called functions have captured, of which a text says nothing
-        captured = [c for j in inner for c in getattr(j, "consts", ())]
-        return text, tuple(map(id, compat.rules_in(eqns))), tuple(map(id, captured))
+        return equations_here(self._equations())
 
 
 def _twin(content: Memory, given: Mapping[Any, Var]) -> Memory:
@@ -292,8 +280,8 @@ def _stands_for(stager: Stager, results: Sequence[Var]) -> tuple[Any, Any, Any, 
         raise _traced_value("a function")
     values, constants, memory = dict[Any, Var](), dict[Any, Any](), dict[Any, Memory]()
     given, names = {v for v, _ in segment.operands}, dict[Var, Any]()
-    made = {v for s in segment.steps if not isinstance(s.item, Region) for v in s.item.outvars}
-    free = [v for s in segment.steps for v in (*region_inputs(s.item), *(c for c in s.conditions if not is_literal(c)))]
+    made = {v for s in segment.steps for v in s.item.outvars}
+    free = [v for s in segment.steps for v in (*s.item.invars, *s.conditions) if not is_literal(v)]
     for var in dict.fromkeys(free):
         entry = stager.env[var]
         if var in made:

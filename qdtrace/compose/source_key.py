@@ -25,10 +25,9 @@ from qdtrace.trace import compat, markers
 from qdtrace.trace.importer.registry import TAUGHT
 from qdtrace.trace.own_indices import inside_p
 from qdtrace.trace.source import eqn_loc
-from qdtrace.trace.tree import Region
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 Source: TypeAlias = Any  # its module imports this one
 """A `source.Source`."""
@@ -37,8 +36,8 @@ LARGE = 1 << 20
 _SMALL = 64
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _NUMBERS = (int, float, complex)
-_SHOWN = {"AbstractMesh", "Mesh", "UnspecifiedValue"}
-"""Types of JAX whose `repr` is faithful: what `jit` has as parameters."""
+_SHOWN = {"AbstractMesh", "FTTuple", "Mesh", "UnspecifiedValue"}
+"""Types of JAX whose `repr` is faithful: what `jit` and `scan` have as parameters."""
 
 
 class _UnknownError(Exception):
@@ -57,11 +56,19 @@ def equations_key(source: Source, graph: GraphKey) -> GraphKey:
     return GraphKey(hashlib.sha256(repr((graph.digest, text)).encode()).hexdigest(), tuple(locs))
 
 
+def equations_here(items: Iterable[Any]) -> object:
+    """Returns what is equal for equations that do the same, as long as both live: what has no faithful description is
+    told by its identity. Lines do not count, but for those of loops and conditions."""
+    return list(map(_Description({}, here=True).eqn, items))
+
+
 class _Description:
     """Describes equations; variables are numbered as they come, lines by `locs`, which grows."""
 
-    def __init__(self, locs: dict[Loc, int]) -> None:
+    def __init__(self, locs: dict[Loc, int], *, here: bool = False) -> None:
         self._locs = locs
+        self._here = here
+        """True if descriptions are compared in this process alone."""
         self._uids: dict[Any, int] = {}
         self._numbers: dict[Any, int] = {}
         self._jaxprs: dict[int, tuple[Any, Any]] = {}
@@ -83,7 +90,7 @@ class _Description:
                 (self.var(v), memory.setdefault(id(m), len(memory)), *self._memory(m, params))
                 for v, m in source.memory.items()
             ],
-            [(self.item(s.item), [self.atom(c) for c in s.conditions]) for s in source.steps],
+            [(self.eqn(s.item), [self.atom(c) for c in s.conditions]) for s in source.steps],
             [None if v is None else self.atom(v) for v in (*source.results, *source.primal)],
         )
 
@@ -92,23 +99,15 @@ class _Description:
         ref = None if memory.ref is None else params[memory.ref]
         return (memory.shape, memory.dtype.value, memory.hint, ref, fill)
 
-    def item(self, item: Any) -> Any:
-        """Returns the description of an equation or region."""
-        if not isinstance(item, Region):
-            return self.eqn(item)
-        begin = item.eqn and self.eqn(item.eqn)
-        items = [self.item(inner) for inner in item.items]
-        test = item.test and (item.test[0], self.atom(item.test[1]))
-        return (item.kind, begin, self.value(item.loc), self.value(item.hints), items, test)
-
     def eqn(self, eqn: Any) -> Any:
         """Returns the description of an equation."""
-        if eqn.primitive not in self._checked:
+        if eqn.primitive not in self._checked and not self._here:
             self._check(eqn.primitive)
         operands = [self.atom(v) for v in eqn.invars]
         params = [(k, self._uid(v) if k == "uid" else self.value(v)) for k, v in eqn.params.items()]
-        place, settings = self.value(eqn_loc(eqn)), self._settings(eqn)
-        return (eqn.primitive.name, operands, params, place, settings, list(map(self.var, eqn.outvars)))
+        place, settings = None if self._here else self.value(eqn_loc(eqn)), self._settings(eqn)
+        primitive = eqn.primitive if self._here else eqn.primitive.name
+        return (primitive, operands, params, place, settings, list(map(self.var, eqn.outvars)))
 
     def _settings(self, eqn: Any) -> str:
         known = self._contexts.get(id(eqn.ctx))
@@ -153,7 +152,7 @@ class _Description:
         if isinstance(value, dict):
             return (kind.__name__, *((self.value(k), self.value(v)) for k, v in value.items()))
         if isinstance(value, Loc):
-            return ("line", self._locs.setdefault(value, len(self._locs)))
+            return value if self._here else ("line", self._locs.setdefault(value, len(self._locs)))
         if isinstance(value, np.dtype | enum.Enum):
             return (kind.__name__, str(value))
         if isinstance(value, np.ndarray | np.generic | jax.Array):
@@ -166,21 +165,27 @@ class _Description:
         if compat.is_jaxpr(value):
             return self._jaxpr(value)
         if not is_own_module(kind.__module__):
-            raise _UnknownError(f"{kind.__name__} in an equation")
+            return self._unknown(value, f"{kind.__name__} in an equation")
         if is_dataclass(value):
             return (kind.__name__, *(self.value(getattr(value, f.name)) for f in fields(value)))
         if kind.__name__ not in _SHOWN:
-            raise _UnknownError(f"{kind.__name__} in an equation")
+            return self._unknown(value, f"{kind.__name__} in an equation")
         return (kind.__name__, repr(value))
 
     def _array(self, value: Any) -> Any:
         if isinstance(value, compat.Tracer):
-            raise _UnknownError("traced value")
+            return self._unknown(value, "traced value")
         if not isinstance(value.dtype, np.dtype) or value.nbytes > LARGE:
-            raise _UnknownError("large array" if isinstance(value.dtype, np.dtype) else f"array of {value.dtype}")
+            what = "large array" if isinstance(value.dtype, np.dtype) else f"array of {value.dtype}"
+            return self._unknown(value, what)
         array = np.asarray(value)
         content = array.tobytes() if array.nbytes < _SMALL else hashlib.sha256(array.tobytes()).hexdigest()
         return (type(value).__name__, array.dtype.type.__name__, array.dtype.str, array.shape, content)
+
+    def _unknown(self, value: Any, what: str) -> Any:
+        if not self._here:
+            raise _UnknownError(what)
+        return "object", id(value)
 
     def _uid(self, uid: Any) -> int:
         return self._uids.setdefault(uid, len(self._uids))

@@ -17,7 +17,7 @@ import numpy as np
 from qdtrace.analysis.machine import CPU, GPU
 from qdtrace.compose.call import call
 from qdtrace.compose.foreseen import check_foreseen
-from qdtrace.compose.items import alone, reads_of, region_inputs
+from qdtrace.compose.items import reads_of
 from qdtrace.compose.jaxprs import is_literal, physical_type
 from qdtrace.compose.records import Telling
 from qdtrace.compose.segment import (
@@ -45,11 +45,11 @@ from qdtrace.trace.dtypes import as_jax, mode_for
 from qdtrace.trace.importer.bodies import Bodies
 from qdtrace.trace.importer.core import LARGE_CONSTANT, Importer
 from qdtrace.trace.importer.values import ArrayRef, MemoryArray, RefValue
-from qdtrace.trace.markers import read_p
+from qdtrace.trace.markers import REGIONS, read_p
 from qdtrace.trace.physical import logical, physical
 from qdtrace.trace.products import matrix_work
-from qdtrace.trace.regions import Region
 from qdtrace.trace.source import eqn_loc
+from qdtrace.trace.tree import loc_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -241,7 +241,7 @@ class Stager:
     def _is_last(self) -> bool:
         """Returns whether the open segment's results are the function's, as XLA may drop others as unused."""
         left = self.items[self.position :]
-        return not self.is_body and not any(isinstance(i, Region) or i.primitive is not read_p for i in left)
+        return not self.is_body and all(i.primitive is read_p for i in left)
 
     def _fails(self, program: Program) -> bool:
         return may_fail(walk_program(StagedProgram(program, self.options).canonical))
@@ -342,12 +342,12 @@ class Stager:
 
     def serial(self, item: Any) -> None:
         """Stages a small equation or region into a serial task."""
-        loc = item.loc if isinstance(item, Region) else eqn_loc(item)
-        with self.segment.serial_builder(loc) as builder:
-            env = {v: self.operand(builder, v) for v in dict.fromkeys(region_inputs(item))}
+        with self.segment.serial_builder(loc_of(item)) as builder:
+            read = dict.fromkeys(v for v in item.invars if not is_literal(v))
+            env = {v: self.operand(builder, v) for v in read}
             importer = self.importer(builder)
-            kept = [] if isinstance(item, Region) else [v for v in item.outvars if self.used_later(v)]
-            if self.conditions and (isinstance(item, Region) or item.effects):
+            kept = [v for v in item.outvars if self.used_later(v)]
+            if self.conditions and item.effects:
                 self._guarded(builder, importer, item, env, kept)
                 self.segment.note(item, self.conditions)
                 return
@@ -382,7 +382,7 @@ class Stager:
 
 
 def _import(importer: Importer, item: Any, env: dict[Any, Any]) -> None:
-    if isinstance(item, Region):
-        importer.region(alone(item), env)
+    if item.primitive in REGIONS:
+        importer.body([item], env)
     else:
         importer.eqn(item, env)

@@ -23,27 +23,26 @@ import numpy as np
 
 from qdtrace.compose.derived_later import register
 from qdtrace.compose.donation import pair_results
-from qdtrace.compose.items import begin_marker, body_inputs, body_of, has_jump, has_tasks
+from qdtrace.compose.items import has_jump, has_tasks
 from qdtrace.compose.jaxprs import has_marker, is_literal, largest_size, physical_type
 from qdtrace.compose.large_access import large_access
 from qdtrace.compose.loops import jump, loop_of_tasks
 from qdtrace.compose.records import needs_jax
-from qdtrace.compose.segment import BufferState, Constant, Pending, hints_of
+from qdtrace.compose.segment import BufferState, Constant, Pending, hints_among
 from qdtrace.compose.stager import SMALL, Stager
 from qdtrace.compose.task_range import task_range
 from qdtrace.errors import UnsupportedError, warn
 from qdtrace.ir.builder import Builder, scalar_var
 from qdtrace.ir.program import Atom, Task
 from qdtrace.ir.types import DType
-from qdtrace.trace import compat
+from qdtrace.trace import compat, markers
 from qdtrace.trace.dtypes import mode_for
 from qdtrace.trace.importer.tells import tells
 from qdtrace.trace.loops import too_many
 from qdtrace.trace.markers import alloc_p, buffer_p, lget_p, load_p, local_p, lset_p, reach_p, read_p
 from qdtrace.trace.physical import logical, physical
-from qdtrace.trace.regions import Region
 from qdtrace.trace.source import eqn_loc
-from qdtrace.trace.tree import equations_in
+from qdtrace.trace.tree import body_of, bounds_of, hints_of, loc_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
     from qdtrace.compose.told import Left
     from qdtrace.config import Options
     from qdtrace.limits import Limits
+    from qdtrace.trace.tree import Root
 
 register()
 
@@ -61,7 +61,7 @@ LAUNCH_HINTS = ("block_dim", "unroll", "fuse", "refill")
 
 
 def stage(
-    root: Region,
+    root: Root,
     args: Sequence[Any],
     names: Sequence[str],
     name: str,
@@ -91,15 +91,15 @@ def stage(
     return outs, stager.left or [], stager.calls[0] if alone else None
 
 
-def _warn_of_no_results(root: Region, name: str) -> None:
+def _warn_of_no_results(root: Root, name: str) -> None:
     """Warns that a function without results has no effect, as JAX runs only code that results depend on."""
-    item = next((i for i in root.items if isinstance(i, Region) or _is_seen(i)), None)
-    if item is not None and not any(map(tells, compat.all_eqns([*equations_in(root.items)]))):
+    item = next((i for i in root.items if _is_seen(i)), None)
+    if item is not None and not any(map(tells, compat.all_eqns(root.items))):
         text = (
             f"`{name}` returns nothing, so nothing of it runs: no loop, no store, no check\n"
             "help: return the buffers that it stores to; where it only checks, return an argument and use that one"
         )
-        warn(text, item.loc if isinstance(item, Region) else eqn_loc(item))
+        warn(text, loc_of(item))
 
 
 def _is_seen(eqn: Any) -> bool:
@@ -108,34 +108,31 @@ def _is_seen(eqn: Any) -> bool:
 
 def _rule_of(item: Any) -> Callable[[Stager, Any], None]:
     """Returns the rule that stages an item."""
-    if isinstance(item, Region):
-        if item.kind == "for":
-            return _task
-        if item.kind == "while" and has_tasks(item):
-            return loop_of_tasks
-        if item.kind == "when" and (has_tasks(item) or has_jump(item, "qd_break", "qd_continue")):
-            return _conditional_tasks
-        return Stager.serial
+    if item.primitive is markers.while_p:
+        return loop_of_tasks if has_tasks(item) else Stager.serial
+    if item.primitive is markers.when_p:
+        has_several = has_tasks(item) or has_jump(item, "qd_break", "qd_continue")
+        return _conditional_tasks if has_several else Stager.serial
     rule = _RULES.get(item.primitive.name)
     if rule is not None:
         return rule
     return _control_flow if compat.has_markers(item.effects) else _pure
 
 
-def _task(stager: Stager, region: Region) -> None:
+def _task(stager: Stager, region: Any) -> None:
     """Stages an outermost `qd.range` as a task."""
-    hints = dict(region.hints)
+    hints, iteration, loc = hints_of(region), body_of(region), region.params["loc"]
     if hints.get("serial"):
         stager.serial(region)
         return
     stager.segment.close_serial()
     builder = Builder()
-    builder.loc = region.loc
-    marker = begin_marker(region)
-    index_var: Any = marker.outvars[0]
+    builder.loc = loc
+    index_var, *outside = iteration.invars
     dtype = DType.of(index_var.aval.dtype)
-    start, stop, step = (builder.convert(stager.scalar(builder, v), dtype) for v in marker.invars[:3])
-    fits = [stager.scalar(builder, v) for v in marker.invars[3:]]
+    bounds = [stager.scalar(builder, v) for v in bounds_of(region)]
+    start, stop, step = (builder.convert(v, dtype) for v in bounds[:3])
+    fits = bounds[3:]
     if stager.conditions:
         runs = stager.predicate(builder)
         stop = builder("select", runs, stop, start)
@@ -143,27 +140,27 @@ def _task(stager: Stager, region: Region) -> None:
     for condition in fits:
         builder.emit("check", condition, message=too_many(dtype.numpy))
     index = scalar_var(dtype, "i")
-    env = {v: stager.operand(builder, v) for v in body_inputs(region) if v is not index_var}
-    importer = stager.importer(builder, region.items)
-    span = task_range(builder, importer.ranges, start, stop, step, region.loc)
+    env = {v: stager.operand(builder, v) for v in outside}
+    importer = stager.importer(builder, iteration.eqns)
+    span = task_range(builder, importer.ranges, start, stop, step, loc)
     with builder.block() as body:
         at = span.index(builder, index)
         env[index_var] = _rank0(at)
         importer.ranges.set_index(at, start, stop, step)
         with importer.in_iteration(at):
-            importer.region(body_of(region), env)
+            importer.body(iteration.eqns, env)
     name = str(hints.get("name") or f"{stager.name}.{len(stager.segment.tasks)}")
     head = tuple(builder.current.eqns)
-    launch, ends = hints_of(hints, *LAUNCH_HINTS), (span.first, span.last)
-    stager.segment.append(Task("range_for", index, *ends, body.close(), head, name, region.loc, launch))
+    launch, ends = hints_among(hints, *LAUNCH_HINTS), (span.first, span.last)
+    stager.segment.append(Task("range_for", index, *ends, body.close(), head, name, loc, launch))
     stager.segment.note(region, stager.conditions)
 
 
-def _conditional_tasks(stager: Stager, region: Region) -> None:
+def _conditional_tasks(stager: Stager, region: Any) -> None:
     """Stages a top-level `qd.when` around loops: each of its tasks runs over an empty range if it is false."""
-    condition = begin_marker(region).invars[0]
+    (condition,) = bounds_of(region)
     stager.conditions = (*stager.conditions, condition)
-    for item in region.items:
+    for item in body_of(region).eqns:
         stager.item(item)
     at = stager.conditions.index(condition)
     stager.conditions = (*stager.conditions[:at], *stager.conditions[at + 1 :])
@@ -261,6 +258,7 @@ def _access(stager: Stager, eqn: Any) -> None:
 
 
 _RULES: dict[str, Callable[[Stager, Any], None]] = {
+    "qd_for": _task,
     "qd_alloc": _alloc,
     "qd_buffer": _buffer,
     "qd_local": _buffer,

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 import jax
 from jax.core import Tracer
 
-from qdtrace.compose.depth import depth_told
+from qdtrace.compose.depth import deepest_region, depth_told
 from qdtrace.compose.donation import donated_leaves
 from qdtrace.compose.staging import stage
 from qdtrace.compose.told import with_left
 from qdtrace.counters import count, timed
 from qdtrace.progress import doing
 from qdtrace.trace.trace import trace_function
-from qdtrace.trace.tree import deepest_region
 
 if TYPE_CHECKING:
     from qdtrace.compose.request import Request
@@ -46,7 +45,7 @@ def staged_call(request: Request) -> tuple[Any, Call | None]:
         )
     leaves = request.leaves()
     given = [(leaves[number], limits) for number, limits in request.given]
-    with depth_told(name, lambda: deepest_region(traced.root)), doing("importing", name, options=options):
+    with depth_told(name, lambda: deepest_region(traced.root.items)), doing("importing", name, options=options):
         outs, left, alone = stage(traced.root, leaves, traced.names, name, options, donated, given)
     results = jax.tree.unflatten(traced.out_tree, outs)
     return with_left(results, left), alone

@@ -6,6 +6,7 @@ here. Runs on jax 0.10.2 to 0.12.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 from contextlib import nullcontext
@@ -451,7 +452,8 @@ def jvp_of(invars: Sequence[Any], outvars: Sequence[Any], eqns: Sequence[Any], g
 def jaxpr_of(eqns: Sequence[Any], invars: Sequence[Any] = (), outvars: Sequence[Any] = ()) -> Any:
     """Returns an open jaxpr of equations."""
     effects = frozenset[Any]().union(*(e.effects for e in eqns))
-    return Jaxpr((), list(invars), list(outvars), list(eqns), effects, debug_info=_debug_info(invars, outvars))
+    info = _debug_info(len(invars), len(outvars))
+    return Jaxpr((), list(invars), list(outvars), list(eqns), effects, debug_info=info)
 
 
 def all_eqns(eqns: Sequence[Any]) -> Iterator[Any]:
@@ -497,10 +499,11 @@ def rules_in(eqns: Sequence[Any]) -> Iterator[Any]:
                 yield eqn.params[name]
 
 
-def _debug_info(invars: Sequence[Any], outvars: Sequence[Any]) -> Any:
+@functools.cache
+def _debug_info(inputs: int, outputs: int) -> Any:
     """Returns debug info, with empty names, for a jaxpr that was not traced from a function."""
     info = jax.make_jaxpr(lambda: None)().jaxpr.debug_info
-    return info._replace(arg_names=("",) * len(invars), result_paths=("",) * len(outvars))
+    return info._replace(arg_names=("",) * inputs, result_paths=("",) * outputs)
 
 
 def tangent_type(value: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.trace import compat
+from qdtrace.trace.markers import REGIONS
 from qdtrace.trace.source import eqn_loc
 from qdtrace.trace.tangents import reached
 from qdtrace.trace.tree import equations_in
@@ -33,7 +34,7 @@ def rule_on_the_way(items: Sequence[Any], moved: Iterable[Any], memory: Iterable
 def _rules(eqns: Iterable[Any], found: set[Any]) -> Iterator[Found]:
     for eqn in eqns:
         given = [not isinstance(v, compat.Literal) and v in found for v in eqn.invars]
-        if not any(given):
+        if not any(given) or eqn.primitive in REGIONS:
             continue
         if (name := _name_of_rule(eqn)) is not None:
             yield name, eqn_loc(eqn)

@@ -1,4 +1,4 @@
-"""Proof that two variables of a region tree that is being built have one value.
+"""Proof that two variables of a jaxpr whose regions are being built have one value.
 
 `h[k] += v` names its element twice, once for the load and once for the store, and each time whatever the index needs
 is recorded anew: the conversion of a narrow integer, the read of a cell or of a buffer, arithmetic in a `__getitem__`
@@ -16,7 +16,7 @@ from qdtrace.trace import markers
 from qdtrace.trace.compat import JaxprEqn, Literal, Tracer, Var
 
 if TYPE_CHECKING:
-    from qdtrace.trace.tree import Region
+    from qdtrace.trace.structure import OpenBody
 
 _LIMIT = 1000
 """Most pairs of variables to look at. Indices need few; values that need more are taken for different."""
@@ -28,12 +28,12 @@ class History:
 
     makers: dict[Var, JaxprEqn] = field(default_factory=dict)
     constants: dict[Var, Any] = field(default_factory=dict)
-    reads: dict[Var, tuple[Region, int]] = field(default_factory=dict)
+    reads: dict[Var, tuple[OpenBody, int]] = field(default_factory=dict)
     """Result of a load or read -> its region and time."""
     writes: dict[Var, int] = field(default_factory=dict)
     """Handle -> time of the last equation that may have written it."""
 
-    def read(self, value: Any) -> tuple[Region | None, bool]:
+    def read(self, value: Any) -> tuple[OpenBody | None, bool]:
         """Returns the region in which a value was read (None: it is no read), and whether memory still holds it."""
         if isinstance(value, Literal) or value not in self.reads:
             return None, False

@@ -1,8 +1,8 @@
 """The marker primitives: memory, loops and conditions as equations of a flat jaxpr.
 
 A marker carries `QdEffect`, so JAX keeps it and its order. Markers have no implementation: they only mean something
-inside a trace, where `regions.restructure` turns the flat list into a tree. Memory travels as array-typed tracers
-("handles") that only markers may use.
+inside a trace, where `regions.restructure` gives each region the jaxpr of its body. Memory travels as array-typed
+tracers ("handles") that only markers may use.
 
 A marker with indices has `slices`, one entry an axis: None takes the next index operand, (start, stop, step) is a
 static slice. The shape of the value is the lengths of the sliced axes.
@@ -148,14 +148,19 @@ check_p = _marker("check", _nothing, results=0, shown="qd.check")
 break_p = _marker("break", _nothing, results=0, shown="qd.break_if")
 continue_p = _marker("continue", _nothing, results=0, shown="qd.continue_if")
 
-BEGINS = {loop_begin_p: "for", when_begin_p: "when", while_begin_p: "while"}
-ENDS = {loop_end_p: "for", when_end_p: "when", while_end_p: "while"}
+for_p = _marker("for", _nothing, results=0, shown="qd.range")
+while_p = _marker("while", _nothing, results=0, shown="qd.while_")
+when_p = _marker("when", _nothing, results=0, shown="qd.when")
+REGIONS = {for_p: "for", while_p: "while", when_p: "when"}
+"""Equations that own the jaxpr of their body, which `regions.restructure` makes of what stands between markers."""
+BEGINS = {loop_begin_p: for_p, when_begin_p: when_p, while_begin_p: while_p}
+ENDS = {loop_end_p: for_p, when_end_p: when_p, while_end_p: while_p}
 CELL_ACCESSES = {lget_p, lset_p}
 BUFFER_ACCESSES = {read_p, assign_p, load_p, store_p, accum_p, accum_along_p, update_p, atomic_p}
 ACCESSES = CELL_ACCESSES | BUFFER_ACCESSES | {reach_p}
 MAKERS = {alloc_p, buffer_p, local_p}
 READS = {read_p, load_p, lget_p}
-MARKERS = ACCESSES | MAKERS | set(BEGINS) | set(ENDS) | {while_test_p, break_p, continue_p, check_p}
+MARKERS = ACCESSES | MAKERS | {*REGIONS, *BEGINS, *ENDS, while_test_p, break_p, continue_p, check_p}
 
 
 def _batched_read(primitive: Primitive) -> Callable[..., Any]:

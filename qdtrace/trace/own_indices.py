@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -22,14 +23,16 @@ from jax.interpreters import batching
 
 from qdtrace.trace import compat
 from qdtrace.trace.compat import JaxprEqn, Literal, Primitive
+from qdtrace.trace.markers import for_p
 from qdtrace.trace.own_files import is_own_file
 from qdtrace.trace.source import expression_at, is_jax_file
+from qdtrace.trace.structure import with_bodies
+from qdtrace.trace.tree import hints_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import CodeType
 
-    from qdtrace.trace.tree import Region
 
 LANES = "lanes"
 """The hint of a loop whose body is a function of one element: there JAX's rules hold."""
@@ -48,21 +51,13 @@ _PLACES = ("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "convert_ele
 """Primitives that JAX applies to an index before it gathers."""
 
 
-def check_indices(region: Region, *, in_thread: bool = False) -> None:
+def check_indices(items: Sequence[JaxprEqn], *, in_thread: bool = False) -> list[JaxprEqn]:
     """Checks the user's own indices of arrays in the loops of a function, and in the `lax` control flow inside them."""
-    if LANES in region.hints:
-        return
-    in_thread = in_thread or region.kind == "for"
-    for item in region.items:
-        if not isinstance(item, JaxprEqn):
-            check_indices(item, in_thread=in_thread)
-    if not in_thread:
-        return
-    tests = region.test[0] if region.test else 0
-    head = _checked(region.items[:tests])
-    if region.test:
-        region.test = (len(head), region.test[1])
-    region.items = [*head, *_checked(region.items[tests:])]
+    made: list[JaxprEqn] = []
+    for item in items:
+        inside = partial(check_indices, in_thread=in_thread or item.primitive is for_p)
+        made.append(item if LANES in hints_of(item) else with_bodies(item, inside))
+    return _checked(made) if in_thread else made
 
 
 def _checked(items: Sequence[Any]) -> list[Any]:
@@ -70,13 +65,12 @@ def _checked(items: Sequence[Any]) -> list[Any]:
     out: list[Any] = []
     makers: dict[Any, int] = {}
     for item in items:
-        if isinstance(item, JaxprEqn):
-            if item.primitive in (lax.dynamic_slice_p, lax.gather_p):
-                array = _subscripted(item)
-                item = item if array is None else _access(item, array, out, makers)
-            elif item.primitive.name in _BODIES:
-                item = _called(item)
-            makers.update((v, len(out)) for v in item.outvars)
+        if item.primitive in (lax.dynamic_slice_p, lax.gather_p):
+            array = _subscripted(item)
+            item = item if array is None else _access(item, array, out, makers)
+        elif item.primitive.name in _BODIES:
+            item = _called(item)
+        makers.update((v, len(out)) for v in item.outvars)
         out.append(item)
     return out
 

@@ -13,11 +13,12 @@ from qdtrace.errors import TraceTypeError, TraceValueError
 from qdtrace.trace import compat, markers
 from qdtrace.trace.indexing import WHOLE_LIMIT
 from qdtrace.trace.source import eqn_loc
-from qdtrace.trace.tree import Region, is_parallel
+from qdtrace.trace.structure import is_parallel
 
 if TYPE_CHECKING:
     from qdtrace.errors import Loc
     from qdtrace.trace.compat import JaxprEqn
+    from qdtrace.trace.structure import OpenBody
 
 
 def leaves_threads(name: str, loc: Loc | None, loop: Loc | None) -> TraceValueError:
@@ -50,7 +51,7 @@ def too_large(shape: tuple[int, ...], loc: Loc | None) -> TraceTypeError:
     )
 
 
-def check_jump(eqn: JaxprEqn, region: Region) -> None:
+def check_jump(eqn: JaxprEqn, region: OpenBody) -> None:
     """Checks that a jump has its loop in the same jaxpr, and that the loop is not a set of threads."""
     is_break = eqn.primitive is markers.break_p
     name = "qd.break_if" if is_break else "qd.continue_if"
@@ -67,7 +68,7 @@ def check_jump(eqn: JaxprEqn, region: Region) -> None:
         raise leaves_threads(name, eqn.params["loc"], loop.loc)
 
 
-def check_maker(eqn: JaxprEqn, region: Region) -> None:
+def check_maker(eqn: JaxprEqn, region: OpenBody) -> None:
     """Buffers are made outside of loops, cells inside."""
     if eqn.primitive is markers.local_p:
         if region.is_function:
@@ -80,9 +81,9 @@ def check_maker(eqn: JaxprEqn, region: Region) -> None:
         )
 
 
-def check_cell(eqn: JaxprEqn, region: Region, home: Region, maker: JaxprEqn | None) -> None:
+def check_cell(eqn: JaxprEqn, region: OpenBody, home: OpenBody, maker: JaxprEqn | None) -> None:
     """Checks that no parallel range stands between the making of a cell and its use: it belongs to one thread."""
-    inner: Region | None = region
+    inner: OpenBody | None = region
     while inner is not None and inner is not home:
         if is_parallel(inner):
             made = () if maker is None else (f"the cell is made at {eqn_loc(maker)}",)

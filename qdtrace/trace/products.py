@@ -6,7 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.trace import compat
-from qdtrace.trace.tree import Region
+from qdtrace.trace.markers import for_p, while_p
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,15 +33,13 @@ def matrix_work(items: Iterable[Any], least: int) -> int:
     """
     total = 0
     for item in items:
-        if isinstance(item, Region):
-            total += matrix_work(item.items, least) * (1 if item.kind in ("root", "when") else UNKNOWN_TRIPS)
-            continue
         name = item.primitive.name
         if name == "dot_general" and max(v.aval.size for v in item.invars) > least:
             total += multiplications(item)
         elif name in FACTORISATIONS and item.invars[0].aval.size > least:
             total += item.invars[0].aval.size * min(item.invars[0].aval.shape[-2:], default=0)
-        trips = item.params.get("length", UNKNOWN_TRIPS if name == "while" else 1)
+        is_loop = name == "while" or item.primitive in (for_p, while_p)
+        trips = item.params.get("length", UNKNOWN_TRIPS if is_loop else 1)
         for inner in compat.inner_jaxprs(item):
             total += matrix_work(compat.open_jaxpr(inner).eqns, least) * trips
     return total

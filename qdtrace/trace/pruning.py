@@ -1,4 +1,4 @@
-"""Equations of a region tree that nobody needs: they go, and of a load its checks stay.
+"""Equations of a function and its regions that nobody needs: they go, and of a load its checks stay.
 
 A load fails the call where its index is outside of the buffer, whether its value is used or not. So a load of a value
 that nobody uses becomes a `reach`, which has its checks and touches no memory.
@@ -6,64 +6,55 @@ that nobody uses becomes a `reach`, which has its checks and touches no memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.trace import markers
 from qdtrace.trace.compat import QD, JaxprEqn, Literal, Var
-from qdtrace.trace.tree import Region
+from qdtrace.trace.structure import with_bodies
+from qdtrace.trace.tree import body_of, bounds_of, inner_equations
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Iterable, Sequence
 
 
-def prune(root: Region, checked: Container[Var]) -> None:
-    """Removes equations without effect whose results are not used.
+def prune(items: Sequence[JaxprEqn], results: Iterable[Any], checked: Container[Var]) -> list[JaxprEqn]:
+    """Returns the equations without those without effect whose results are not used.
 
     `checked`: results of loads of an element that an accumulation of the same statement checks.
     """
-    used = {a for a in root.results if not isinstance(a, Literal)}
-    _Pruner(used, checked).prune(root)
+    return _Pruner(results, checked).prune(items)
 
 
-@dataclass
 class _Pruner:
-    used: set[Var]
-    checked: Container[Var]
-    counters: dict[Var, range] = field(default_factory=dict)
-    """Loop indices with the ranges of those whose bounds are known."""
+    def __init__(self, results: Iterable[Any], checked: Container[Var]) -> None:
+        self.used = {a for a in results if not isinstance(a, Literal)}
+        self.checked = checked
+        self.counters: dict[Var, range] = {}
+        """Loop indices with the ranges of those whose bounds are known."""
 
-    def prune(self, region: Region) -> None:
-        used, kept = self.used, list[JaxprEqn | Region]()
-        tests = 0
-        if region.test is not None and not isinstance(region.test[1], Literal):
-            used.add(region.test[1])
-        if region.kind == "for" and region.eqn is not None:
-            ends = [v.val for v in region.eqn.invars[:3] if isinstance(v, Literal)]
-            if len(ends) == 3 and ends[2]:
-                self.counters[region.eqn.outvars[0]] = range(*map(int, ends))
-        for position in range(len(region.items) - 1, -1, -1):
-            item = region.items[position]
-            if isinstance(item, Region):
-                self.prune(item)
-                if item.kind in ("when", "for") and not item.items:
+    def prune(self, items: Sequence[JaxprEqn]) -> list[JaxprEqn]:
+        used, kept = self.used, list[JaxprEqn]()
+        for eqn in reversed(items):
+            if eqn.primitive in markers.REGIONS:
+                eqn = self._region(eqn)
+                if eqn.primitive is not markers.while_p and not inner_equations(eqn):
                     continue
-                eqn = item.eqn
-            else:
-                eqn = item
+            elif not any(v in used for v in eqn.outvars):
                 reads = eqn.primitive in markers.READS
-                if (reads or not eqn.effects) and not any(v in used for v in eqn.outvars):
-                    if not reads or eqn.outvars[0] in self.checked or not self._may_fail(eqn):
-                        continue
-                    item = eqn = eqn.replace(primitive=markers.reach_p, outvars=[], effects={QD})
-            if eqn is not None:
-                used.update(a for a in eqn.invars if not isinstance(a, Literal))
-            kept.append(item)
-            if region.test is not None and position < region.test[0]:
-                tests += 1
-        region.items = kept[::-1]
-        if region.test is not None:
-            region.test = (tests, region.test[1])
+                if reads and eqn.outvars[0] not in self.checked and self._may_fail(eqn):
+                    eqn = eqn.replace(primitive=markers.reach_p, outvars=[], effects={QD})
+                elif reads or not eqn.effects:
+                    continue
+            used.update(a for a in eqn.invars if not isinstance(a, Literal))
+            kept.append(eqn)
+        return kept[::-1]
+
+    def _region(self, region: JaxprEqn) -> JaxprEqn:
+        ends = [v.val for v in bounds_of(region)[:3] if isinstance(v, Literal)]
+        if len(ends) == 3 and ends[2]:
+            self.counters[body_of(region).invars[0]] = range(*map(int, ends))
+        self.used.update(v for j in region.params["jaxprs"] for v in j.outvars if not isinstance(v, Literal))
+        return with_bodies(region, self.prune)
 
     def _may_fail(self, read: JaxprEqn) -> bool:
         """Returns False if each index is seen to be in range; the importer and passes prove more."""

@@ -1,4 +1,4 @@
-"""Builds a tree of regions from a flat jaxpr with markers.
+"""Gives regions the jaxprs of their bodies: what stands between markers of a flat jaxpr becomes one equation.
 
 Markers are matched by nesting. `jit` helpers that hold markers or take a handle are inlined (their variables renamed);
 `lax` control flow stays one equation, whose inner jaxprs can be restructured in the same way. On the way every rule
@@ -28,22 +28,22 @@ from qdtrace.trace.own_indices import check_indices
 from qdtrace.trace.placement import check_cell, check_jump, check_maker, placed
 from qdtrace.trace.pruning import prune
 from qdtrace.trace.source import eqn_loc
-from qdtrace.trace.tree import NAMES, Region, equations_in, has_arrays, shown
+from qdtrace.trace.structure import NAMES, OpenBody, closed_over, has_arrays, shown
+from qdtrace.trace.tree import Root
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["Region", "restructure"]
 
-
-def restructure(closed_jaxpr: Any, *, handles: Iterable[Var] = (), is_function: bool = False) -> Region:
-    """Returns the region tree of a jaxpr: of a traced function, or of one inside of `lax` control flow.
+def restructure(closed_jaxpr: Any, *, handles: Iterable[Var] = (), is_function: bool = False) -> Root:
+    """Returns the equations of a traced function, or of a jaxpr inside of `lax` control flow, with those of regions in
+    their bodies.
 
     `handles`: its inputs that are memory, where that cannot be seen from their use.
     """
     jaxpr = compat.open_jaxpr(closed_jaxpr)
-    root = Region("root", params=tuple(jaxpr.invars), is_function=is_function)
-    build = _Builder(root)
+    root = Root(tuple(jaxpr.invars))
+    build = _Builder(root, is_function)
     for var in jaxpr.invars:
         build.define(var, None)
     for var, value in zip(jaxpr.constvars, compat.constants_of(closed_jaxpr), strict=True):
@@ -51,16 +51,15 @@ def restructure(closed_jaxpr: Any, *, handles: Iterable[Var] = (), is_function: 
     build.handles.update(handles, (jaxpr.invars[k] for k in handle_inputs(jaxpr)))
     env: dict[Var, Any] = {}
     build.run(jaxpr, env, root.constants)
-    if build.region is not root:
+    if build.region is not build.outermost:
         raise _unbalanced(build.region, None)
     root.results = tuple(build.result(atom, env) for atom in jaxpr.outvars)
-    if is_function:
-        check_indices(root)
-    eqns = [*compat.all_eqns([*equations_in(root.items)])]
+    items = check_indices(build.region.items) if is_function else build.region.items
+    eqns = [*compat.all_eqns(items)]
     check_dropped(eqns, build.calls, is_function=is_function)
     if is_function:
         check_order_of_operators(eqns)
-    prune(root, build.checked_loads)
+    root.items = prune(items, root.results, build.checked_loads)
     return root
 
 
@@ -71,10 +70,10 @@ def _first_user(jaxpr: Any, var: Var) -> JaxprEqn | None:
 class _Builder:
     """Walks a jaxpr once, keeping the innermost open region."""
 
-    def __init__(self, root: Region) -> None:
+    def __init__(self, root: Root, is_function: bool) -> None:
         self.root = root
-        self.region = root
-        self.homes: dict[Var, Region] = {}
+        self.region = self.outermost = OpenBody("root", is_function=is_function)
+        self.homes: dict[Var, OpenBody] = {}
         self.makers: dict[Var, JaxprEqn] = {}
         self.handles: set[Var] = set()
         self.history = History(self.makers, root.constants)
@@ -103,7 +102,7 @@ class _Builder:
                 notes=(f"the value: {value.dtype}{list(value.shape)}",),
                 help="pass it to the function as an argument, or drop the jax.jit around the function",
             )
-        self.homes[var] = self.root
+        self.homes[var] = self.outermost
         self.root.constants[var] = value
 
     # -- one jaxpr ----------------------------------------------------------------------------------------------
@@ -201,7 +200,12 @@ class _Builder:
             self.open(eqn)
             return
         if primitive is markers.while_test_p:
-            self.region.test = (len(self.region.items), eqn.invars[0])
+            region = self.region
+            region.tests.append(closed_over(region.items, results=eqn.invars))
+            # what the condition computes belongs to it
+            tested = OpenBody(region.kind, region.eqn)
+            self.homes.update((v, tested) for e in region.items for v in e.outvars)
+            region.items = []
             return
         if primitive in (markers.break_p, markers.continue_p):
             check_jump(eqn, self.region)
@@ -231,7 +235,7 @@ class _Builder:
     def note_write(self, handle: Var) -> None:
         """Notes a write of a handle; inside of control flow, two inputs of one type may be the same buffer."""
         self.history.writes[handle] = self.time
-        if not self.root.is_function and handle in self.root.params:
+        if not self.outermost.is_function and handle in self.root.params:
             for other in self.root.params:
                 if other in self.handles and other.aval == handle.aval:
                     self.history.writes[other] = self.time
@@ -239,7 +243,7 @@ class _Builder:
     def promote(self, eqn: JaxprEqn) -> Var:
         """Makes a value that is used as memory (`jax.tree.map` over buffers gives such) a buffer where it was made."""
         value: Any = eqn.invars[0]
-        if isinstance(value, Literal) or self.homes[value] is not self.root:
+        if isinstance(value, Literal) or self.homes[value] is not self.outermost:
             raise TraceTypeError(f"`{shown(eqn)}` needs a buffer, got a value", loc=eqn_loc(eqn))
         if value not in self.promoted:
             handle = self.promoted[value] = compat.new_var(value)
@@ -250,9 +254,8 @@ class _Builder:
                 params={"uid": new_uid()},
                 effects={compat.QD},
             )
-            items = self.root.items
-            items.insert(len(items) - (self.region is not self.root), make)
-            self.homes[handle] = self.root
+            self.outermost.items.append(make)
+            self.homes[handle] = self.outermost
             self.makers[handle] = make
             self.handles.add(handle)
         return self.promoted[value]
@@ -285,18 +288,16 @@ class _Builder:
         return eqn.replace(primitive=primitive, invars=operands, params=params, effects={compat.QD})
 
     def open(self, eqn: JaxprEqn) -> None:
-        region = Region(markers.BEGINS[eqn.primitive], eqn, self.region, loc=eqn.params["loc"])
-        region.hints = dict(eqn.params.get("hints", ()))
-        self.region.items.append(region)
-        self.region = region
+        self.region = OpenBody(markers.REGIONS[markers.BEGINS[eqn.primitive]], eqn, self.region)
         for var in eqn.outvars:
             self.define(var, eqn)
 
     def close(self, eqn: JaxprEqn) -> None:
         region = self.region
-        if region.eqn is None or region.kind != markers.ENDS[eqn.primitive] or region.parent is None:
+        if region.parent is None or region.kind != markers.REGIONS[markers.ENDS[eqn.primitive]]:
             raise _unbalanced(region, eqn)
         self.region = region.parent
+        self.region.items.append(region.closed())
 
     # -- checks -------------------------------------------------------------------------------------------------
 
@@ -308,7 +309,7 @@ class _Builder:
 
     def is_known(self, atom: Var) -> bool:
         """Returns whether the open region, or one around it, has made the value."""
-        region: Region | None = self.region
+        region: OpenBody | None = self.region
         while region is not None and region is not self.homes[atom]:
             region = region.parent
         return region is not None
@@ -319,7 +320,7 @@ class _Builder:
             self.is_known(atom) and atom not in self.handles and atom.aval.size <= MOST
         )
 
-    def leak(self, var: Var, home: Region, user: JaxprEqn | None) -> QdError:
+    def leak(self, var: Var, home: OpenBody, user: JaxprEqn | None) -> QdError:
         maker = self.makers.get(var)
         where = NAMES[home.kind]
         what = "an index" if maker is home.eqn else "a value"
@@ -411,7 +412,7 @@ def _another_place(eqn: JaxprEqn, load: JaxprEqn | None) -> TraceValueError:
     )
 
 
-def _unbalanced(region: Region, eqn: JaxprEqn | None) -> TraceValueError:
+def _unbalanced(region: OpenBody, eqn: JaxprEqn | None) -> TraceValueError:
     where = NAMES[region.kind]
     if region.kind == "root":
         where = "loop or condition"

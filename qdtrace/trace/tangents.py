@@ -1,9 +1,9 @@
 """Items of a traced function with tangents beside their values, by JAX's own rules.
 
-JAX differentiates equations forward: each run of equations between markers of regions goes through JAX's `jvp` once,
-so ties, custom rules, signs of zero and implicit functions are JAX's. What JAX does not know is memory: a buffer or a
-cell that holds something with a tangent has a *twin*, another one with the tangents. The rules of markers on twins are
-`jvp` rules as well (`TWIN_RULES`), in force while `along` runs. The result is items again, so derivatives of any order
+JAX differentiates equations forward, bodies of regions by a rule of regions, so ties, custom rules, signs of zero and
+implicit functions are JAX's. What JAX does not know is memory: a buffer or a cell that holds something with a tangent
+has a *twin*, another one with the tangents. The rules of markers on twins are `jvp` rules as well (`TWIN_RULES`), in
+force while `along` runs. The result is items again, so derivatives of any order
 are made by going over them once more.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,12 +27,12 @@ from qdtrace.trace.importer.registry import TAUGHT
 from qdtrace.trace.inlined_rules import RULED, refused_rule
 from qdtrace.trace.rules_along import rule_along
 from qdtrace.trace.source import eqn_loc
-from qdtrace.trace.tree import Region, equations_in
+from qdtrace.trace.structure import closed_over, named, on_operands, with_bodies
+from qdtrace.trace.tree import captured, equations_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
-JUMPS = (markers.break_p, markers.continue_p)
 WRITES = (markers.store_p, markers.lset_p, markers.assign_p, markers.accum_p, markers.accum_along_p)
 
 SUMMED = ("add", "min", "max")
@@ -59,76 +59,28 @@ class Along:
     constants: dict[Any, Any] = field(default_factory=dict[Any, Any])
     """New variables of known values."""
 
-    def items(self, items: Sequence[Any]) -> list[Any]:
-        """Returns the items with tangents, in order."""
-        out: list[Any] = []
-        run: list[Any] = []
-        for item in items:
-            if not isinstance(item, Region) and item.primitive not in JUMPS:
-                run.append(item)
-                continue
-            out += self._equations(run)
-            run = []
-            out.append(self._region(item) if isinstance(item, Region) else self._primal(item))
-        return out + self._equations(run)
-
-    def atom(self, atom: Any) -> Any:
-        """Returns the atom that replaces this one by now, or the atom itself."""
-        return atom if isinstance(atom, compat.Literal) else self.renamed.get(atom, atom)
-
-    def _primal(self, eqn: Any) -> Any:
-        if not any(v in self.renamed for v in eqn.invars if not isinstance(v, compat.Literal)):
-            return eqn
-        return eqn.replace(invars=[self.atom(v) for v in eqn.invars])
-
-    def _region(self, region: Region) -> Region:
-        count = 0 if region.test is None else region.test[0]
-        made = self._unchanged(replace(region, items=region.items[:count]))
-        made.items += self.items(region.items[count:])
-        made.test = region.test and (count, self.atom(region.test[1]))
-        return made
-
-    def _unchanged(self, item: Any) -> Any:
-        """Returns an item of a loop's condition, which nothing is differentiated through."""
-        if not isinstance(item, Region):
-            return self._primal(item)
-        made = replace(item, eqn=item.eqn and self._primal(item.eqn))
-        made.items = [self._unchanged(inner) for inner in item.items]
-        made.test = item.test and (item.test[0], self.atom(item.test[1]))
-        return made
-
-    def _equations(self, eqns: list[Any]) -> list[Any]:
-        if not eqns:
-            return []
+    def equations(self, eqns: Sequence[Any]) -> list[Any]:
+        """Returns the equations with tangents, in order."""
         read = list(dict.fromkeys(v for e in eqns for v in e.invars if not isinstance(v, compat.Literal)))
-        defined = dict.fromkeys(v for e in eqns for v in e.outvars)
         makes = {e.params["uid"] for e in eqns if e.primitive in markers.MAKERS}
         if not any(v in self.tangents for v in read) and makes.isdisjoint(_twins.get() or ()):
-            return [self._primal(e) for e in eqns]
-        here = Counter(v for e in eqns for v in e.invars if not isinstance(v, compat.Literal))
+            return [on_operands(e, self.renamed) for e in eqns]
+        defined = dict.fromkeys(v for e in eqns for v in e.outvars)
+        here = Counter(_reads(eqns))
         invars = [v for v in read if v not in defined]
         outvars = [v for v in defined if self.uses[v] > here[v]]
-        given = [v in self.tangents for v in invars]
-        try:
-            made = compat.jvp_of(invars, outvars, eqns, given)
-        except (NotImplementedError, ValueError) as error:  # the latter for a call of Python
-            loc = next((loc for e in eqns if (loc := eqn_loc(e)) is not None), None)
-            calls = [e for e in compat.all_eqns(eqns) if e.primitive.name in RULED and compat.has_markers(e.effects)]
-            if calls and isinstance(error, QdError):
-                raise refused_rule(calls[0], loc) from None
-            help_ = "give the function a jax.custom_jvp rule, or lax.stop_gradient its operands"
-            raise GradientError(f"JAX has no derivative here: {error}", loc=loc, help=help_) from None
-        operands = [self.atom(v) for v in invars] + [self.tangents[v] for v in invars if v in self.tangents]
+        made = _tangents_of(invars, outvars, eqns, self.tangents)
+        operands = named(invars, self.renamed) + [self.tangents[v] for v in invars if v in self.tangents]
         env = dict(zip(made.invars, operands, strict=True))
         for var, value in zip(made.constvars, made.constants, strict=True):
             self.constants[var] = value
-        out = [e.replace(invars=[_in(env, v) for v in e.invars]) for e in made.eqns]
-        results = iter(made.outvars)
+        out = [on_operands(e, env) for e in made.eqns]
+        results = iter(named(made.outvars, env))
         for var in outvars:
-            self.renamed[var] = _in(env, next(results))
+            self.renamed[var] = next(results)
         for var, is_nonzero in zip(outvars, made.nonzero, strict=True):
             if is_nonzero:
-                self.tangents[var] = self._variable(_in(env, next(results)))
+                self.tangents[var] = self._variable(next(results))
         return out
 
     def _variable(self, atom: Any) -> Any:
@@ -141,8 +93,20 @@ class Along:
         return var
 
 
-def _in(env: dict[Any, Any], atom: Any) -> Any:
-    return atom if isinstance(atom, compat.Literal) else env.get(atom, atom)
+def _tangents_of(invars: Sequence[Any], outvars: Sequence[Any], eqns: Sequence[Any], given: Container[Any]) -> Any:
+    """Returns the equations with tangents by JAX's rules, for those of `invars` that are `given` one.
+
+    Raises GradientError where JAX has no tangents.
+    """
+    try:
+        return compat.jvp_of(invars, outvars, eqns, [v in given for v in invars])
+    except (NotImplementedError, ValueError) as error:  # the latter for a call of Python
+        loc = next((loc for e in eqns if (loc := eqn_loc(e)) is not None), None)
+        calls = [e for e in compat.all_eqns(eqns) if e.primitive.name in RULED and compat.has_markers(e.effects)]
+        if calls and isinstance(error, QdError):
+            raise refused_rule(calls[0], loc) from None
+        help_ = "give the function a jax.custom_jvp rule, or lax.stop_gradient its operands"
+        raise GradientError(f"JAX has no derivative here: {error}", loc=loc, help=help_) from None
 
 
 def along(
@@ -155,7 +119,7 @@ def along(
     """
     uses = Counter(results)
     for items in groups:
-        _count(items, uses)
+        uses.update(_reads(items))
     groups = [_with_sums(items, uses) for items in groups]
     outside = dict.fromkeys(handles)
     within = reached([item for items in groups for item in items], set(tangents), dict(outside))
@@ -165,7 +129,7 @@ def along(
     walk = Along(tangents, uses)
     token = _twins.set({v for v in within if isinstance(v, int)})
     try:
-        return [walk.items(items) for items in groups], walk
+        return [walk.equations(items) for items in groups], walk
     finally:
         _twins.reset(token)
 
@@ -174,28 +138,16 @@ def _with_sums(items: Iterable[Any], uses: Counter[Any]) -> list[Any]:
     """Returns the items with accumulations in the place of atomics whose old value nobody reads."""
     made: list[Any] = []
     for item in items:
-        if isinstance(item, Region):
-            made.append(replace(item, items=_with_sums(item.items, uses)))
-        elif item.primitive is markers.atomic_p and not uses[item.outvars[0]] and item.params["op"] in SUMMED:
+        if item.primitive is markers.atomic_p and not uses[item.outvars[0]] and item.params["op"] in SUMMED:
             params = {name: item.params[name] for name in ("op", "slices")}
             made.append(item.replace(primitive=markers.accum_p, outvars=[], params=params))
         else:
-            made.append(item)
+            made.append(with_bodies(item, partial(_with_sums, uses=uses)))
     return made
 
 
-def _count(items: Iterable[Any], uses: Counter[Any]) -> None:
-    uses.update(v for e in equations_in(items) for v in e.invars if not isinstance(v, compat.Literal))
-    uses.update(_tests(items))
-
-
-def _tests(items: Iterable[Any]) -> Iterator[Any]:
-    """Yields the conditions of loops, where they are no constants."""
-    for item in items:
-        if isinstance(item, Region):
-            if item.test is not None and not isinstance(item.test[1], compat.Literal):
-                yield item.test[1]
-            yield from _tests(item.items)
+def _reads(items: Iterable[Any]) -> Iterator[Any]:
+    return (v for e in equations_in(items) for v in e.invars if not isinstance(v, compat.Literal))
 
 
 def reached(items: list[Any], found: set[Any], memory: dict[Any, None]) -> set[Any]:
@@ -205,7 +157,7 @@ def reached(items: list[Any], found: set[Any], memory: dict[Any, None]) -> set[A
     """
     eqns = list(equations_in(items))
     memory.update((eqn.outvars[0], None) for eqn in eqns if eqn.primitive in markers.MAKERS)
-    for eqn in compat.all_eqns(eqns):
+    for eqn in compat.all_eqns(items):
         if eqn.primitive.name in TAUGHT and eqn.primitive not in TWIN_RULES:
             TWIN_RULES[eqn.primitive] = _tangents_of_taught
             _either(eqn.primitive, _tangents_of_taught)
@@ -307,6 +259,20 @@ def _twin_of_atomic(primitive: Any, primals: Any, tangents: Any, params: dict[st
     return out, primitive.bind(handle, value, *primals[2:], **params)
 
 
+def _tangents_of_region(primitive: Any, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
+    """Binds the region with a body that has tangents; nothing is differentiated through the condition of a loop."""
+    count, own, (body, *tests) = params["bounds"], params["own"], params["jaxprs"]
+    names, outside = captured(params), body.invars[own:]
+    values = dict(zip(names, primals[count:], strict=True))
+    given = {v: t for v, t in zip(names, tangents[count:], strict=True) if type(t) is not ad.Zero}
+    made = _tangents_of(body.invars, (), body.eqns, given)
+    operands = [*(values[v] for v in outside), *(given[v] for v in outside if v in given), *made.constants]
+    values.update(zip((*made.invars[own:], *made.constvars), operands, strict=True))
+    params = {**params, "jaxprs": (closed_over(made.eqns, made.invars[:own]), *tests)}
+    primitive.bind(*primals[:count], *(values[v] for v in captured(params)), **params)
+    return [], []
+
+
 def _tangents_of_transposed(primitive: Any, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
     """Returns results and tangents of a linear function of which only the transpose is known.
 
@@ -349,6 +315,7 @@ TWIN_RULES: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys(WRITES, _twin_of_write),
     markers.atomic_p: _twin_of_atomic,
     markers.reach_p: _twin_of_reach,
+    **dict.fromkeys(markers.REGIONS, _tangents_of_region),
     compat.custom_lin_p: _tangents_of_transposed,
 }
 for _primitive, _rule in TWIN_RULES.items():

@@ -1,4 +1,4 @@
-"""Tracing a function: arrays in, a jaxpr with markers and its region tree out."""
+"""Tracing a function: arrays in, a jaxpr whose regions own their bodies out."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ from qdtrace.trace.context import new_trace, remember_finished
 from qdtrace.trace.diagnosis.explain import explained
 from qdtrace.trace.diagnosis.replay import Replay, check_suspects
 from qdtrace.trace.diagnosis.reports import carried, shown
-from qdtrace.trace.regions import Region, restructure
+from qdtrace.trace.regions import restructure
 from qdtrace.trace.source import traceback_loc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from qdtrace.trace.context import TraceContext
+    from qdtrace.trace.tree import Root
 
 
 @dataclass(frozen=True, eq=False)
 class Traced:
     """A traced function."""
 
-    root: Region
-    """Region of the function: its parameters are the leaves of the arguments, its results those of the result."""
+    root: Root
+    """Equations of the function: its parameters are the leaves of the arguments, its results those of the result."""
     out_tree: Any
     names: tuple[str, ...]
     """Names of the operands, as in the signature: `x`, `state.v`."""

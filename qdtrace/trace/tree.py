@@ -1,88 +1,72 @@
-"""The region tree, and what can be asked of it."""
+"""Regions: equations of a loop or a condition that own the jaxpr of their body (docs/design/0054-structured-jaxpr.md).
+
+    loop_begin 0 n 1; ...; loop_end      becomes      for 0 n 1, a, b [jaxprs=({ lambda ; i a b. let ... in () },)]
+
+The operands of a region are its bounds or its predicate, then what its body takes from outside. A body calls that by
+the same variables, so that a variable has one name in all of a function. A `while` has the jaxpr of its condition, too.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from qdtrace.trace.markers import REGIONS
+from qdtrace.trace.source import eqn_loc
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from qdtrace.errors import Loc
     from qdtrace.trace.compat import JaxprEqn, Var
 
-NAMES = {"for": "qd.range", "while": "qd.while_", "when": "qd.when", "root": "function"}
-"""User-visible name of each kind of region."""
-
 
 @dataclass(eq=False)
-class Region:
-    """A body: of the function (`root`), of a loop (`for`, `while`) or of a condition (`when`).
+class Root:
+    """The equations of a function, or of a jaxpr inside of `lax` control flow."""
 
-    `eqn` is the begin marker: its operands are the bounds or the predicate, its result is the loop index.
-    """
-
-    kind: str
-    eqn: JaxprEqn | None = None
-    parent: Region | None = None
-    items: list[JaxprEqn | Region] = field(default_factory=list)
-    test: tuple[int, Any] | None = None
-    """Condition of a `while`: (n, atom); the first n items compute the atom."""
-    loc: Loc | None = None
-    hints: dict[str, Any] = field(default_factory=dict)
-    params: tuple[Var, ...] = ()
-    """Variables of the arguments; of a root only."""
-    constants: dict[Var, Any] = field(default_factory=dict)
-    """Variables of captured arrays, with their values; of a root only."""
+    params: tuple[Var, ...]
+    """Variables of the arguments."""
+    items: Sequence[JaxprEqn] = ()
     results: tuple[Any, ...] = ()
-    """Atoms that are returned; of a root only."""
-    is_function: bool = False
-    """True if the root is the traced function, not a jaxpr inside of `lax` control flow."""
+    """Atoms that are returned."""
+    constants: dict[Var, Any] = field(default_factory=dict["Var", Any])
+    """Variables of captured arrays, with their values."""
 
 
-def equations_in(items: Iterable[Any]) -> Iterator[JaxprEqn]:
-    """Yields all equations of items in order, begin markers of regions included."""
+def bounds_of(region: JaxprEqn) -> list[Any]:
+    """Returns the bounds of a loop, or the predicate of a condition."""
+    return list(region.invars[: region.params["bounds"]])
+
+
+def body_of(region: JaxprEqn) -> Any:
+    """Returns the jaxpr of the body; of a `for` its first input is the index."""
+    return region.params["jaxprs"][0]
+
+
+def captured(params: Mapping[str, Any]) -> list[Any]:
+    """Returns what condition and body of a region take from outside, as they call it."""
+    return list(dict.fromkeys(v for jaxpr in reversed(params["jaxprs"]) for v in jaxpr.invars[params["own"] :]))
+
+
+def inner_equations(region: JaxprEqn) -> list[JaxprEqn]:
+    """Returns the equations of condition and body."""
+    return [eqn for jaxpr in reversed(region.params["jaxprs"]) for eqn in jaxpr.eqns]
+
+
+def hints_of(region: JaxprEqn) -> dict[str, Any]:
+    """Returns the keyword arguments of a loop."""
+    return dict(region.params.get("hints", ()))
+
+
+def loc_of(item: JaxprEqn) -> Loc | None:
+    """Returns the line of an equation or a region."""
+    return item.params["loc"] if item.primitive in REGIONS else eqn_loc(item)
+
+
+def equations_in(items: Iterable[JaxprEqn]) -> Iterator[JaxprEqn]:
+    """Yields all equations of items in order, those of regions after the regions."""
     for item in items:
-        if isinstance(item, Region):
-            if item.eqn is not None:
-                yield item.eqn
-            yield from equations_in(item.items)
-        else:
-            yield item
-
-
-def is_parallel(region: Region) -> bool:
-    """Returns whether the iterations of a range are threads: it is in no other range and not made serial."""
-    if region.kind != "for" or region.hints.get("serial", False):
-        return False
-    outer = region.parent
-    while outer is not None and outer.parent is not None:
-        if outer.kind == "for":
-            return False
-        outer = outer.parent
-    return outer is not None and outer.is_function
-
-
-def has_arrays(region: Region) -> bool:
-    """Returns whether whole-array operations may stand: outside of every `qd.range`."""
-    while region.kind in ("while", "when") and region.parent is not None:
-        region = region.parent
-    return region.kind == "root"
-
-
-def deepest_region(root: Region) -> Loc | None:
-    """Returns the line of the region that is nested the most."""
-    found, most = root.loc, 0
-    work = [(root, 0)]
-    while work:
-        region, depth = work.pop()
-        if depth > most:
-            found, most = region.loc, depth
-        work += [(item, depth + 1) for item in region.items if isinstance(item, Region)]
-    return found
-
-
-def shown(eqn: JaxprEqn) -> str:
-    """Returns the name of the operation, in messages."""
-    name = eqn.primitive.name
-    return f"qd.{name[3:]}" if name.startswith("qd_") else name
+        yield item
+        if item.primitive in REGIONS:
+            yield from equations_in(inner_equations(item))

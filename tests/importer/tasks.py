@@ -14,8 +14,9 @@ from qdtrace.ir.types import DType
 from qdtrace.ir.verify import verify_program
 from qdtrace.trace import compat
 from qdtrace.trace.importer import ArrayRef, Importer, RefValue
-from qdtrace.trace.regions import Region
+from qdtrace.trace.markers import for_p
 from qdtrace.trace.trace import trace_function
+from qdtrace.trace.tree import body_of, bounds_of
 from tests.importer.harness import to_physical
 
 
@@ -27,7 +28,7 @@ def run_traced(f: Any, *args: Any, programs: list[Program] | None = None) -> Any
     env.update(zip(root.params, map(np.asarray, jax.tree.leaves(args)), strict=True))
     handles: set[Any] = set()
     for item in root.items:
-        if isinstance(item, Region):
+        if item.primitive is for_p:
             program = _task(item, env, handles, programs)
             if programs is not None:
                 programs.append(program)
@@ -58,29 +59,9 @@ def _read(env: dict[Any, Any], atom: Any) -> Any:
     return atom.val if isinstance(atom, compat.Literal) else env[atom]
 
 
-def _used(region: Region) -> list[Any]:
-    bound: set[Any] = set()
-    found: dict[Any, None] = {}
-
-    def walk(items: Any) -> None:
-        for item in items:
-            eqn = item.eqn if isinstance(item, Region) else item
-            for v in eqn.invars if eqn is not None else ():
-                if not isinstance(v, compat.Literal) and v not in bound:
-                    found[v] = None
-            if eqn is not None:
-                bound.update(eqn.outvars)
-            if isinstance(item, Region):
-                walk(item.items)
-
-    walk(region.items)
-    return list(found)
-
-
-def _task(region: Region, env: dict[Any, Any], handles: set[Any], programs: Any) -> Program:
-    assert region.kind == "for"
-    assert region.eqn is not None
-    index_var = region.eqn.outvars[0]
+def _task(region: Any, env: dict[Any, Any], handles: set[Any], programs: Any) -> Program:
+    iteration = body_of(region)
+    index_var = iteration.invars[0]
     builder = Builder()
     operands: list[tuple[Var, np.ndarray]] = []
 
@@ -94,9 +75,7 @@ def _task(region: Region, env: dict[Any, Any], handles: set[Any], programs: Any)
     inside: dict[Any, Any] = {}
     index = scalar_var(DType.of(index_var.aval.dtype), "i")
     with builder.block() as body:
-        for v in _used(region):
-            if v is index_var:
-                continue
+        for v in iteration.invars[1:]:
             var = param(env[v])
             if v in handles:
                 buffers.append((var, v))
@@ -109,12 +88,12 @@ def _task(region: Region, env: dict[Any, Any], handles: set[Any], programs: Any)
                 inside[v] = out
             else:
                 inside[v] = ArrayRef(var)
-        start, stop, step = (int(_read(env, v)) for v in region.eqn.invars)
+        start, stop, step = (int(_read(env, v)) for v in bounds_of(region))
         at = np.empty((), object)
         one, offset = literal(step, index.dtype), literal(start, index.dtype)
         at[()] = builder("add", builder("mul", index, one), offset)
         inside[index_var] = at
-        Importer(builder, hoist=param).region(Region("root", items=region.items), inside)
+        Importer(builder, hoist=param).body(iteration.eqns, inside)
     count = literal(len(range(start, stop, step)), index.dtype)
     task = Task("range_for", index, literal(0, index.dtype), count, body.close())
     program = Program("task", tuple(v for v, _ in operands), (), (task,), tuple(v for v, _ in buffers))

@@ -7,22 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from qdtrace.trace.regions import Region
+from qdtrace.trace.markers import REGIONS
 from qdtrace.trace.trace import trace_function
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from qdtrace.errors import QdError
 
 
-def _draw(region: Region, depth: int, lines: list[str], only_markers: bool) -> None:
-    for position, item in enumerate(region.items):
-        if region.test is not None and region.test[0] == position:
-            lines.append("  " * depth + "test")
-        if isinstance(item, Region):
-            lines.append("  " * depth + item.kind)
-            _draw(item, depth + 1, lines, only_markers)
+def _draw(items: Iterable[Any], depth: int, lines: list[str], only_markers: bool) -> None:
+    for item in items:
+        if item.primitive in REGIONS:
+            lines.append("  " * depth + REGIONS[item.primitive])
+            body, *tests = item.params["jaxprs"]
+            for test in tests:
+                _draw(test.eqns, depth + 1, lines, only_markers)
+                lines.append("  " * (depth + 1) + "test")
+            _draw(body.eqns, depth + 1, lines, only_markers)
             continue
         name = item.primitive.name
         if name.startswith("qd_"):
@@ -30,8 +32,6 @@ def _draw(region: Region, depth: int, lines: list[str], only_markers: bool) -> N
             lines.append("  " * depth + name[3:] + (f" {op}" if op else ""))
         elif not only_markers:
             lines.append("  " * depth + name)
-    if region.test is not None and region.test[0] >= len(region.items):
-        lines.append("  " * depth + "test")
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def tree() -> Callable[..., str]:
 
     def draw(function: Any, *args: Any, full: bool = False, **kwargs: Any) -> str:
         lines: list[str] = []
-        _draw(trace_function(function, args, kwargs).root, 0, lines, not full)
+        _draw(trace_function(function, args, kwargs).root.items, 0, lines, not full)
         return "\n".join(lines)
 
     return draw

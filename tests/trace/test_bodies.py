@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
+from qdtrace.trace.markers import for_p
 from qdtrace.trace.trace import trace_function
 from tests.importer.bodies import BODIES, CONDITIONAL
 
@@ -20,4 +21,4 @@ def test_traces(name) -> None:
     given = [a.astype(np.float32) if a.dtype.kind == "f" else a for a in args]
     for _ in range(2):
         root = trace_function(lambda *xs: function(qd, *xs), given).root
-        assert sum(getattr(item, "kind", "") == "for" for item in root.items) == TASKS.get(name, 1)
+        assert sum(item.primitive is for_p for item in root.items) == TASKS.get(name, 1)

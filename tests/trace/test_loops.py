@@ -12,9 +12,8 @@ import pytest
 import qdtrace as qd
 from qdtrace.trace import markers
 from qdtrace.trace.compat import Literal
-from qdtrace.trace.regions import Region
 from qdtrace.trace.trace import trace_function
-from qdtrace.trace.tree import equations_in
+from qdtrace.trace.tree import body_of, bounds_of, equations_in, hints_of, inner_equations, loc_of
 
 X = np.ones(8, np.float32)
 M = np.ones((4, 3), np.float32)
@@ -29,8 +28,8 @@ def first(traced, primitive):
     return next(e for e in equations_in(traced.root.items) if e.primitive is primitive)
 
 
-def operands(eqn):
-    return [int(a.val) if isinstance(a, Literal) else str(a.aval.dtype) for a in eqn.invars]
+def operands(region):
+    return [int(a.val) if isinstance(a, Literal) else str(a.aval.dtype) for a in bounds_of(region)]
 
 
 @pytest.mark.parametrize(
@@ -44,9 +43,9 @@ def test_range_bounds(bounds, expected) -> None:
         return x
 
     traced = trace_function(body, (X,))
-    begin = first(traced, markers.loop_begin_p)
+    begin = first(traced, markers.for_p)
     assert operands(begin) == expected
-    assert begin.outvars[0].aval.dtype == np.int32
+    assert body_of(begin).invars[0].aval.dtype == np.int32
 
 
 def test_traced_bounds_of_any_integer_type() -> None:
@@ -55,7 +54,7 @@ def test_traced_bounds_of_any_integer_type() -> None:
             x[i] = 1
         return x
 
-    begin = first(trace_function(body, (X, np.int16(3), K)), markers.loop_begin_p)
+    begin = first(trace_function(body, (X, np.int16(3), K)), markers.for_p)
     assert operands(begin) == ["int32", "int32", 1]
 
 
@@ -69,15 +68,14 @@ def test_hints_and_nesting(tree) -> None:
         return x
 
     root = trace_function(body, (X,)).root
-    outer, serial = (item for item in root.items if isinstance(item, Region))
-    assert outer.hints == {"name": "outer", "block_dim": 128, "fuse": False, "refill": True}
-    assert serial.hints == {"serial": True}
-    (inner,) = (item for item in outer.items if isinstance(item, Region))
-    assert inner.hints == {"unroll": 3}
-    assert inner.parent is outer
-    assert outer.parent is root
-    assert (outer.loc.line, inner.loc.line) == (body.__code__.co_firstlineno + 1, body.__code__.co_firstlineno + 2)
-    assert outer.loc.function == "body"
+    outer, serial = (item for item in root.items if item.primitive in markers.REGIONS)
+    assert hints_of(outer) == {"name": "outer", "block_dim": 128, "fuse": False, "refill": True}
+    assert hints_of(serial) == {"serial": True}
+    (inner,) = (item for item in body_of(outer).eqns if item.primitive in markers.REGIONS)
+    assert hints_of(inner) == {"unroll": 3}
+    first_line = body.__code__.co_firstlineno
+    assert (loc_of(outer).line, loc_of(inner).line) == (first_line + 1, first_line + 2)
+    assert loc_of(outer).function == "body"
     assert tree(body, X) == clean("""
         buffer
         for
@@ -96,11 +94,10 @@ def test_ndrange_decodes_the_last_index_fastest() -> None:
         return m
 
     traced = trace_function(body, (M,))
-    begin = first(traced, markers.loop_begin_p)
-    assert operands(begin) == [0, 9, 1]
-    (loop,) = (item for item in traced.root.items if isinstance(item, Region))
-    assert loop.hints == {"name": "both", "dims": (3, 3)}
-    assert [e.primitive.name for e in loop.items] == ["rem", "div", "add", "qd_store"]
+    (loop,) = (item for item in traced.root.items if item.primitive in markers.REGIONS)
+    assert hints_of(loop) == {"name": "both", "dims": (3, 3)}
+    assert operands(loop) == [0, 9, 1]
+    assert [e.primitive.name for e in body_of(loop).eqns] == ["rem", "div", "add", "qd_store"]
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 4), (1, 5), (7,), (3, 1, 2)])
@@ -111,12 +108,12 @@ def test_ndrange_gives_every_index_once(shape) -> None:
                 x[k] = part
         return x
 
-    (loop,) = (i for i in trace_function(body, (np.zeros(4, np.int32),)).root.items if isinstance(i, Region))
+    (loop,) = (i for i in trace_function(body, (np.zeros(4, np.int32),)).root.items if i.primitive in markers.REGIONS)
     seen = []
     for flat in range(int(np.prod(shape))):
-        values = {loop.eqn.outvars[0]: np.int32(flat)}
+        values = {body_of(loop).invars[0]: np.int32(flat)}
         index = []
-        for eqn in loop.items:
+        for eqn in body_of(loop).eqns:
             inputs = [a.val if isinstance(a, Literal) else values.get(a) for a in eqn.invars]
             if eqn.primitive is markers.store_p:
                 index.append(int(inputs[1]))
@@ -133,12 +130,12 @@ def test_ndrange_of_traced_lengths() -> None:
         return m
 
     traced = trace_function(body, (M, np.int32(4), np.int32(1)))
-    (loop,) = (item for item in traced.root.items if isinstance(item, Region))
-    assert loop.hints == {"dims": (None, None)}
-    names = [e.primitive.name for e in traced.root.items if not isinstance(e, Region)]
+    (loop,) = (item for item in traced.root.items if item.primitive in markers.REGIONS)
+    assert hints_of(loop) == {"dims": (None, None)}
+    names = [e.primitive.name for e in traced.root.items if e.primitive not in markers.REGIONS]
     difference, product = ["sub", "gt", "max", "select_n", "not", "gt", "or"], ["max", "div", "le", "mul"]
     assert names == ["qd_buffer", "max", *difference, *product, "le", "le", "or", "and", "or", "qd_read"]
-    assert len(loop.eqn.invars) == 4
+    assert len(bounds_of(loop)) == 4
 
 
 def test_ndrange_says_whether_its_product_fits() -> None:
@@ -150,8 +147,7 @@ def test_ndrange_says_whether_its_product_fits() -> None:
                 m[0, 0] = 1.0
             return m
 
-        (loop,) = (i for i in trace_function(body, (M, np.zeros(1, np.int32))).root.items if isinstance(i, Region))
-        return len(loop.eqn.invars)
+        return len(bounds_of(first(trace_function(body, (M, np.zeros(1, np.int32))), markers.for_p)))
 
     assert traced(lambda k: (3, (1, 4))) == 3
     assert traced(lambda k: (k,)) == 3
@@ -174,11 +170,12 @@ def test_while_has_its_test_apart(tree) -> None:
         return x
 
     traced = trace_function(body, (X,))
-    loop = next(i for i in traced.root.items[1].items if isinstance(i, Region))
-    assert loop.kind == "while"
-    count, condition = loop.test
-    assert [e.primitive.name for e in loop.items[:count]] == ["qd_lget", "gt"]
-    assert condition is loop.items[count - 1].outvars[0]
+    loop = next(i for i in inner_equations(traced.root.items[1]) if i.primitive in markers.REGIONS)
+    assert loop.primitive is markers.while_p
+    _, test = loop.params["jaxprs"]
+    assert [e.primitive.name for e in test.eqns] == ["qd_lget", "gt"]
+    assert test.outvars == test.eqns[-1].outvars
+    assert loop.invars == test.invars == body_of(loop).invars
     assert tree(body, X) == clean("""
         buffer
         for
@@ -259,8 +256,8 @@ def test_static_conditions(tree) -> None:
                 x[i] = 2
 
     root = trace_function(body, (X,)).root
-    regions = [i for i in root.items[1].items if isinstance(i, Region)]
-    assert [operands(r.eqn) for r in regions] == [[1], [0]]
+    regions = [i for i in inner_equations(root.items[1]) if i.primitive in markers.REGIONS]
+    assert [operands(r) for r in regions] == [[1], [0]]
 
 
 def test_continue_in_a_parallel_range(tree) -> None:

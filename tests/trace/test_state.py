@@ -15,9 +15,9 @@ import pytest
 import qdtrace as qd
 from qdtrace.errors import TraceTypeError, TraceValueError
 from qdtrace.trace import context, markers
-from qdtrace.trace.regions import Region
+from qdtrace.trace.markers import REGIONS
 from qdtrace.trace.trace import trace_function
-from qdtrace.trace.tree import equations_in
+from qdtrace.trace.tree import body_of, equations_in
 
 X = np.ones(8, np.float32)
 
@@ -32,7 +32,7 @@ def names(traced):
     return [e.primitive.name for e in equations_in(traced.root.items)]
 
 
-GOOD = ["qd_buffer", "qd_loop_begin", "qd_accum", "qd_read"]
+GOOD = ["qd_buffer", "qd_for", "qd_accum", "qd_read"]
 
 
 @pytest.mark.parametrize(
@@ -173,12 +173,12 @@ def test_traces_nest() -> None:
         seen.append(context.get_current())
         for i in qd.range(8):
             x[i] = 1
-        assert names(trace_function(inner, (X,))) == ["qd_buffer", "qd_loop_begin", "qd_store", "qd_read"]
+        assert names(trace_function(inner, (X,))) == ["qd_buffer", "qd_for", "qd_store", "qd_read"]
         seen.append(context.get_current())
         x[0] = 3
         return x
 
-    assert names(trace_function(outer, (X,))) == ["qd_buffer", "qd_loop_begin", "qd_store", "qd_store", "qd_read"]
+    assert names(trace_function(outer, (X,))) == ["qd_buffer", "qd_for", "qd_store", "qd_store", "qd_read"]
     first, nested, again = seen
     assert first is again
     assert nested not in (None, first)
@@ -431,8 +431,8 @@ def test_regions_of_inner_jaxprs() -> None:
     traced = trace_function(body, (X,))
     scan = next(e for e in equations_in(traced.root.items) if e.primitive.name == "scan")
     root = restructure(scan.params["jaxpr"])
-    (loop,) = (item for item in root.items if isinstance(item, Region))
-    assert [e.primitive.name for e in loop.items] == ["qd_accum"]
+    (loop,) = (item for item in root.items if item.primitive in REGIONS)
+    assert [e.primitive.name for e in body_of(loop).eqns] == ["qd_accum"]
 
 
 def test_dead_code_and_empty_conditions_are_pruned(tree) -> None:

@@ -33,7 +33,7 @@ from qdtrace.trace.importer.values import (
     split_pairs,
 )
 from qdtrace.trace.physical import PLAIN, is_pair
-from qdtrace.trace.regions import Region, restructure
+from qdtrace.trace.regions import restructure
 from qdtrace.trace.source import eqn_loc
 
 if TYPE_CHECKING:
@@ -100,12 +100,12 @@ class Importer(MemoryOps):
         self.iteration = before
 
     # ------------------------------------------------------------------ entry points
-    def region(self, region: Region, env: dict[Any, Value]) -> None:
-        """Imports the items of a region in order; nested regions become `for`, `while` and `if` equations.
+    def body(self, items: Sequence[Any], env: dict[Any, Value]) -> None:
+        """Imports the equations of a body in order; regions become `for`, `while` and `if` equations.
 
         A `continue_if` among them ends the thread's work on this element.
         """
-        ITEMS["root"](self, region, (), env)
+        ITEMS["body"](self, items, env)
 
     def eqn(self, eqn: Any, env: dict[Any, Value]) -> None:
         """Imports one equation and puts its results into `env`, pairs with a trailing axis of 2."""
@@ -129,7 +129,7 @@ class Importer(MemoryOps):
         """Imports equations and regions in order. One that guards what follows it imports that too."""
         uses, held = uses_of_items(items, results), {}
         for position, item in enumerate(items):
-            kind = item.kind if isinstance(item, Region) else item.primitive
+            kind = item.primitive
             if kind not in ITEMS:
                 self._import_counted(position, item, env, uses, held)
             elif ITEMS[kind](self, item, items[position + 1 :], env):

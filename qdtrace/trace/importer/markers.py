@@ -26,9 +26,9 @@ from qdtrace.trace.importer.scalars import FALSE, TRUE, integer
 from qdtrace.trace.importer.trip_limits import TripLimit, check_trips
 from qdtrace.trace.importer.values import RefValue, Value, rank0
 from qdtrace.trace.loops import too_many
-from qdtrace.trace.markers import break_p, continue_p
+from qdtrace.trace.markers import break_p, continue_p, for_p, when_p, while_p
 from qdtrace.trace.physical import is_pair
-from qdtrace.trace.regions import Region
+from qdtrace.trace.tree import body_of, bounds_of, hints_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,9 +43,8 @@ _SIGNS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 def _jumps(items: Sequence[Any], nested: bool = False) -> Any:
     """Yields (primitive, inside a condition) of each jump that belongs to the loop with these items."""
     for item in items:
-        if isinstance(item, Region):
-            if item.kind == "when":
-                yield from _jumps(item.items, True)
+        if item.primitive is when_p:
+            yield from _jumps(body_of(item).eqns, True)
         elif item.primitive in _JUMPS:
             yield item.primitive, nested
 
@@ -85,39 +84,40 @@ def _body(imp: Importer, flow: LoopFlow, items: Sequence[Any], env: dict[Any, Va
         imp.flow.pop()
 
 
-@item_rule("root")
-def _root(imp: Importer, region: Region, rest: Sequence[Any], env: dict[Any, Value]) -> None:
-    _body(imp, _open_flow(imp, region.items), region.items, env)
+@item_rule("body")
+def _items(imp: Importer, items: Sequence[Any], env: dict[Any, Value]) -> None:
+    _body(imp, _open_flow(imp, items), items, env)
 
 
-def _set_loc(imp: Importer, region: Region) -> None:
-    if region.loc is not None and not imp.calls:
-        imp.loc = region.loc
+def _set_loc(imp: Importer, region: Any) -> None:
+    if region.params["loc"] is not None and not imp.calls:
+        imp.loc = region.params["loc"]
         imp.unlocated = None
 
 
-@item_rule("for")
-def _for(imp: Importer, region: Region, rest: Sequence[Any], env: dict[Any, Value]) -> None:
-    assert region.eqn is not None
-    index_var = region.eqn.outvars[0]
+@item_rule(for_p)
+def _for(imp: Importer, region: Any, rest: Sequence[Any], env: dict[Any, Value]) -> None:
+    hints, body = hints_of(region), body_of(region)
+    index_var, items = body.invars[0], body.eqns
     dtype = imp.dtype_of(index_var.aval)
-    start, stop, step = (imp.convert(imp.element(imp.read(env, v), ()), dtype) for v in region.eqn.invars[:3])
+    start, stop, step, *checks = bounds_of(region)
+    start, stop, step = (imp.convert(imp.element(imp.read(env, v), ()), dtype) for v in (start, stop, step))
     _set_loc(imp, region)
-    for fits in region.eqn.invars[3:]:
+    for fits in checks:
         _fails_unless(imp, imp.element(imp.read(env, fits), ()), too_many(dtype.numpy))
     loop = CountedLoop(start, stop, step)
-    most = region.hints.get("most")
+    most = hints.get("most")
     if most is not None:
         check_trips(imp, loop, most)
-    flow = _open_flow(imp, region.items)
+    flow = _open_flow(imp, items)
     index = scalar_var(dtype, "k")
     env[index_var] = rank0(index)
     imp.ranges.set_index(index, start, stop, step)
-    hints = {k: v for k, v in region.hints.items() if k in ("unroll", "most") and v is not None}
+    hints = {k: v for k, v in hints.items() if k in ("unroll", "most") and v is not None}
     loc = imp.loc
     if flow.broken is None:
         with imp.block((index,)) as opened, imp.in_iteration(index):
-            _body(imp, flow, region.items, env)
+            _body(imp, flow, items, env)
         imp.loc = loc
         imp.emit("for", start, stop, step, blocks=(opened.close(),), **hints)
         return
@@ -131,7 +131,7 @@ def _for(imp: Importer, region: Region, rest: Sequence[Any], env: dict[Any, Valu
     left = scalar_var(unsigned(dtype), "left")
     with imp.block((index, left, *limit.inside) if counts else (index, *limit.inside)) as opened:
         with imp.in_iteration(index):
-            _body(imp, flow, region.items, env)
+            _body(imp, flow, items, env)
         following = [imp.op("add", index, step)]
         if counts:
             following.append(imp.op("sub", left, integer(1, left.dtype)))
@@ -141,19 +141,18 @@ def _for(imp: Importer, region: Region, rest: Sequence[Any], env: dict[Any, Valu
     imp.emit("while", *first, *limit.first, blocks=(test.close([going]), opened.close(following)))
 
 
-@item_rule("while")
-def _while(imp: Importer, region: Region, rest: Sequence[Any], env: dict[Any, Value]) -> None:
-    assert region.test is not None
-    count, atom = region.test
+@item_rule(while_p)
+def _while(imp: Importer, region: Any, rest: Sequence[Any], env: dict[Any, Value]) -> None:
     _set_loc(imp, region)
     loc = imp.loc
-    condition_items, items = region.items[:count], region.items[count:]
+    body, tested = region.params["jaxprs"]
+    items = body.eqns
     flow = _open_flow(imp, items)
 
     def condition() -> Atom:
         inner = dict(env)
-        imp.items(condition_items, inner)
-        return imp.element(imp.read(inner, atom), ())
+        imp.items(tested.eqns, inner)
+        return imp.element(imp.read(inner, tested.outvars[0]), ())
 
     def goes_on() -> Atom:
         if flow.broken is None:
@@ -165,7 +164,7 @@ def _while(imp: Importer, region: Region, rest: Sequence[Any], env: dict[Any, Va
             value = condition()
         return imp.emit("if", stopped, blocks=(no.close([FALSE]), yes.close([value])))[0]
 
-    limit = TripLimit(imp, region.hints.get("most"))
+    limit = TripLimit(imp, hints_of(region).get("most"))
     with imp.block(limit.tested) as test:
         going = limit.goes_on(goes_on())
     with imp.block(limit.inside) as opened:
@@ -176,15 +175,15 @@ def _while(imp: Importer, region: Region, rest: Sequence[Any], env: dict[Any, Va
     limit.check_end(trips, goes_on)
 
 
-@item_rule("when")
-def _when(imp: Importer, region: Region, rest: Sequence[Any], env: dict[Any, Value]) -> bool:
-    assert region.eqn is not None
-    predicate = imp.element(imp.read(env, region.eqn.invars[0]), ())
+@item_rule(when_p)
+def _when(imp: Importer, region: Any, rest: Sequence[Any], env: dict[Any, Value]) -> bool:
+    items = body_of(region).eqns
+    predicate = imp.element(imp.read(env, region.invars[0]), ())
     _set_loc(imp, region)
     loc = imp.loc
-    imp.if_(predicate, lambda: imp.items(region.items, env))
+    imp.if_(predicate, lambda: imp.items(items, env))
     imp.loc = loc
-    if next(_jumps(region.items), None) is None:
+    if next(_jumps(items), None) is None:
         return False
     skip = imp.flow[-1].skip
     if rest and skip is not None:

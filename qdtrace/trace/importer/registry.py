@@ -96,7 +96,7 @@ def _refused(imp: ScalarOps, eqn: Any, what: str) -> UnsupportedError:
 
 RULES: dict[str, Rule] = {}
 ITEMS: dict[str | Primitive, Callable[..., bool | None]] = {}
-"""Importers by kind of region or primitive of a jump; one returns true if it has imported the rest of its block."""
+"""Importers of regions and jumps, of which one returns true if it has imported the rest of its block; and of bodies."""
 DECOMPOSITIONS: dict[str, Rule] = {}
 TAUGHT: dict[str, Callable[..., Any]] = {}
 DERIVATIVES: dict[str, Callable[..., Any]] = {}
@@ -151,7 +151,7 @@ decomposition = functools.partial(_register, DECOMPOSITIONS)
 
 
 def item_rule(*kinds: str | Primitive) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Registers what imports a region of these kinds, or a jump: `fn(importer, item, rest of its block, env)`."""
+    """Registers what imports regions or jumps of these kinds: `fn(importer, item, rest of its block, env)`."""
 
     def register(fn: Callable[..., Any]) -> Callable[..., Any]:
         ITEMS.update(dict.fromkeys(kinds, fn))

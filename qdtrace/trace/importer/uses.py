@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from qdtrace.trace import compat
 from qdtrace.trace.importer.values import Value, Waiting, hold
-from qdtrace.trace.tree import Region, equations_in
+from qdtrace.trace.markers import REGIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -103,15 +103,11 @@ def _uses(items: Sequence[Any], results: Iterable[Any], dead: frozenset[int]) ->
     for position, item in enumerate(items):
         if item is None:
             continue
-        inside = isinstance(item, Region)
-        for eqn in equations_in((item,)) if inside else (item,):
-            for var in eqn.invars:
-                if not isinstance(var, compat.Literal):
-                    last[var] = position
-                    count[var] += 2 if inside else 1
-                    reader[var] = eqn
-        if inside and item.test is not None and not isinstance(item.test[1], compat.Literal):
-            last[item.test[1]] = position
+        for var in item.invars:
+            if not isinstance(var, compat.Literal):
+                last[var] = position
+                count[var] += 2 if item.primitive in REGIONS else 1
+                reader[var] = item
     for var in results:
         if not isinstance(var, compat.Literal):
             last[var] = len(items)
