@@ -118,6 +118,12 @@ def _by_kernel(*operands: Any, jaxpr: Any, mapped: Any, interpret: bool) -> list
     return _by_xla(*operands, jaxpr=jaxpr, mapped=mapped, interpret=interpret)
 
 
+def _on_nvidia(context: Any, *operands: Any, **params: Any) -> Any:
+    """Lowers to a kernel; what `jax.export` saves has XLA's operations, as calls of Triton have no stable form."""
+    run = _by_xla if compat.is_export(context) else _by_kernel
+    return mlir.lower_fun(run, multiple_results=True)(context, *operands, **params)
+
+
 def _anywhere(*operands: Any, interpret: bool, **params: Any) -> list[Any]:
     return (_by_kernel if interpret else _by_xla)(*operands, interpret=interpret, **params)
 
@@ -216,4 +222,4 @@ ad.primitive_jvps[group_p] = _tangents
 ad.primitive_transposes[group_p] = _adjoints
 batching.primitive_batchers[group_p] = _mapped
 mlir.register_lowering(group_p, mlir.lower_fun(_anywhere, multiple_results=True))
-mlir.register_lowering(group_p, mlir.lower_fun(_by_kernel, multiple_results=True), platform="cuda")
+mlir.register_lowering(group_p, _on_nvidia, platform="cuda")

@@ -12,7 +12,7 @@ from qdtrace.groups.tiles import RefusedError, Tile, filled, padded, spread
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from qdtrace.groups.registry import Scope
 
@@ -33,6 +33,8 @@ def _elementwise(eqn: Any, scope: Scope) -> list[Tile]:
     if eqn.primitive.name not in _EXACT:  # functions of short floats are those of f32, rounded once
         values = [x.astype(jnp.float32) if x.dtype in _SHORT else x for x in values]
     (made,) = compat.bind_eqn(eqn, values)
+    if eqn.primitive.name in ("max", "min") and jnp.issubdtype(made.dtype, jnp.floating):
+        made = jnp.where((values[0] != values[0]) | (values[1] != values[1]), values[0] + values[1], made)
     is_packed = any(tile.is_packed for tile in tiles)
     return [Tile(made.astype(out.dtype), out.shape, is_turned=_turned(tiles), is_packed=is_packed)]
 
@@ -94,6 +96,7 @@ def _iota(eqn: Any, scope: Scope) -> list[Tile]:
     return [Tile(lax.broadcasted_iota(dtype, padded(shape), eqn.params["dimension"]), shape)]
 
 
+# Triton's maximum and minimum of a number and NaN are the number; XLA's are NaN
 _IDENTITIES = {"reduce_sum": 0, "reduce_max": -jnp.inf, "reduce_min": jnp.inf}
 
 
@@ -103,12 +106,19 @@ def _reduce(eqn: Any, scope: Scope) -> list[Tile]:
     name = eqn.primitive.name
     if not jnp.issubdtype(tile.value.dtype, jnp.floating):
         raise RefusedError(f"{name} of {tile.value.dtype}")
-    made = filled(tile, axes, _IDENTITIES[name])
+    start = filled(tile, axes, _IDENTITIES[name])
     f = {"reduce_sum": jnp.sum, "reduce_max": jnp.max, "reduce_min": jnp.min}[name]
-    for axis in sorted(axes, reverse=True):
-        # a sum over one element needs no reduction
-        made = lax.squeeze(made, (axis,)) if made.shape[axis] == 1 else f(made, axis)
+    made = _along(f, start, axes)
+    if name != "reduce_sum":
+        made = jnp.where(_along(jnp.max, (start != start).astype(jnp.int32), axes) > 0, jnp.nan, made)
     return [Tile(made.astype(tile.value.dtype), eqn.outvars[0].aval.shape)]
+
+
+def _along(f: Callable[..., Any], value: Any, axes: Sequence[int]) -> Any:
+    """Returns the reduction of a tile along axes; one over one element needs none."""
+    for axis in sorted(axes, reverse=True):
+        value = lax.squeeze(value, (axis,)) if value.shape[axis] == 1 else f(value, axis)
+    return value
 
 
 @rule("dot_general")

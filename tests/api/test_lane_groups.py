@@ -185,6 +185,7 @@ def test_a_matrix_without_a_factor_has_nan() -> None:
         (lambda a: a.reshape(25), (5, 5), "a reshape that splits or joins axes"),
         (lambda a: a + 1j, (5, 5), "complex64"),
         (lambda a: lax.map(jnp.sin, lax.map(jnp.cos, a)), (3, 5), "rows"),
+        (lambda a: jnp.linalg.matrix_power(a, 2**10), (32, 32), "products of 10240 multiplications"),
     ],
 )
 def test_what_no_kernel_is_made_of(f: Any, size: Any, why: str) -> None:
@@ -261,3 +262,25 @@ def test_every_elementwise_operation(dtype: str) -> None:
     same(by_kernel(f, [x, y]), jax.vmap(f)(x, y), {"float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2}[dtype])
     if jax.__version_info__ < (0, 11):
         jax.jit(grouped(f, [True] * 2)).trace(x, y).lower(lowering_platforms=("cuda",))
+
+
+SPECIAL = (0.0, -0.0, 1.0, -2.5, np.inf, -np.inf, np.nan, 1e-40, 3e38, 88.8, -104.0)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_special_values_on_a_gpu(dtype: str) -> None:
+    """Every pair of them in each elementwise operation and along a row: NaN and infinities where XLA has them."""
+    x = jnp.tile(jnp.asarray(SPECIAL, dtype), (len(SPECIAL), 1))[None]
+    y = jnp.swapaxes(x, 1, 2)
+    both = [lambda x, y, f=f: f(x) for f in UNARY] + list(BINARY)
+    both += [lambda x, y: jnp.max(x, 1), lambda x, y: jnp.min(y, 1), lambda x, y: jnp.clip(x, -1, 1)]
+    for f in both:
+        lane = lambda x, y, f=f: [f(x, y)]  # noqa: E731
+        assert refusal(jax.make_jaxpr(lane)(x[0], y[0]), [True, True]) is None
+        (got,), (want,) = (jax.jit(g)(x, y) for g in (grouped(lane, [True, True]), jax.vmap(lane)))
+        if want.dtype in (jnp.bool_, jnp.int32):
+            continue  # conversions of what no integer holds differ among machines
+        got, want = got.astype("float32"), want.astype("float32")
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+        np.testing.assert_array_equal(np.where(np.isinf(got), got, 0), np.where(np.isinf(want), want, 0))
