@@ -8,15 +8,12 @@ import sys
 from typing import TYPE_CHECKING
 
 from qdtrace.errors import Loc, UnsupportedError
-from qdtrace.trace.markers import REGIONS
+from qdtrace.trace.nesting import TooDeepError
 from qdtrace.trace.own_files import is_user_file
-from qdtrace.trace.tree import inner_equations, loc_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Callable, Generator
     from types import TracebackType
-
-    from qdtrace.trace.compat import JaxprEqn
 
 _ENDLESS = 0.8
 """Fraction of the recursion limit that the user's frames take if a function of theirs calls itself without end."""
@@ -38,7 +35,7 @@ def depth_told(name: str, deepest: Callable[[], Loc | None] | None = None) -> Ge
                 loc=_busiest(lines),
                 help="a condition that is traced does not end it: write a loop, lax.while_loop or qd.while_",
             ) from None
-        loc = deepest() if deepest is not None else None
+        loc = error.loc if isinstance(error, TooDeepError) else deepest() if deepest is not None else None
         raise UnsupportedError(
             f"{name}: loops, conditions and calls nest deeper than Python's recursion limit of "
             f"{sys.getrecursionlimit()} lets them be walked",
@@ -62,12 +59,3 @@ def _users(traceback: TracebackType | None) -> list[Loc]:
 def _busiest(lines: list[Loc]) -> Loc | None:
     """Returns the most frequent line, which is in the function that calls itself."""
     return max(lines, key=collections.Counter(lines).__getitem__, default=None)
-
-
-def deepest_region(items: Iterable[JaxprEqn]) -> Loc | None:
-    """Returns the line of the region that is nested the most."""
-    found = None
-    while regions := [item for item in items if item.primitive in REGIONS]:
-        found = loc_of(regions[0])
-        items = [inner for region in regions for inner in inner_equations(region)]
-    return found

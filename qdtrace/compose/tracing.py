@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import jax
 from jax.core import Tracer
 
-from qdtrace.compose.depth import deepest_region, depth_told
+from qdtrace.compose.depth import depth_told
 from qdtrace.compose.donation import donated_leaves
 from qdtrace.compose.staging import stage
 from qdtrace.compose.told import with_left
 from qdtrace.counters import count, timed
 from qdtrace.progress import doing
+from qdtrace.trace.nesting import deepest_region
 from qdtrace.trace.trace import trace_function
 
 if TYPE_CHECKING:

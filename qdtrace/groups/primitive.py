@@ -7,6 +7,7 @@ in the tangents: each is the primitive again, so reverse mode and higher orders 
 from __future__ import annotations
 
 import functools
+import warnings
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -121,7 +122,10 @@ def _by_kernel(*operands: Any, jaxpr: Any, mapped: Any, interpret: bool) -> list
 def _on_nvidia(context: Any, *operands: Any, **params: Any) -> Any:
     """Lowers to a kernel; what `jax.export` saves has XLA's operations, as calls of Triton have no stable form."""
     run = _by_xla if compat.is_export(context) else _by_kernel
-    return mlir.lower_fun(run, multiple_results=True)(context, *operands, **params)
+    with warnings.catch_warnings():
+        # JAX 0.11 tells whoever lowers a kernel by Triton; users have written none
+        warnings.filterwarnings("ignore", "The Pallas Triton backend is deprecated", DeprecationWarning)
+        return mlir.lower_fun(run, multiple_results=True)(context, *operands, **params)
 
 
 def _anywhere(*operands: Any, interpret: bool, **params: Any) -> list[Any]:

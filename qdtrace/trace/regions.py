@@ -24,6 +24,7 @@ from qdtrace.trace.diagnosis.statements import Inlined, reads_only
 from qdtrace.trace.equal_values import History
 from qdtrace.trace.forwarding import forwarded_handles, handle_inputs, is_control
 from qdtrace.trace.inlined_rules import RULED, without_tangents
+from qdtrace.trace.nesting import deepest_named
 from qdtrace.trace.own_indices import check_indices
 from qdtrace.trace.placement import check_cell, check_jump, check_maker, placed
 from qdtrace.trace.pruning import prune
@@ -54,12 +55,13 @@ def restructure(closed_jaxpr: Any, *, handles: Iterable[Var] = (), is_function: 
     if build.region is not build.outermost:
         raise _unbalanced(build.region, None)
     root.results = tuple(build.result(atom, env) for atom in jaxpr.outvars)
-    items = check_indices(build.region.items) if is_function else build.region.items
-    eqns = [*compat.all_eqns(items)]
-    check_dropped(eqns, build.calls, is_function=is_function)
-    if is_function:
-        check_order_of_operators(eqns)
-    root.items = prune(items, root.results, build.checked_loads)
+    with deepest_named(build.region.items):
+        items = check_indices(build.region.items) if is_function else build.region.items
+        eqns = [*compat.all_eqns(items)]
+        check_dropped(eqns, build.calls, is_function=is_function)
+        if is_function:
+            check_order_of_operators(eqns)
+        root.items = prune(items, root.results, build.checked_loads)
     return root
 
 

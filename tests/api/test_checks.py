@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+def told(values: str) -> str:
+    """Returns the values that a failed check tells; a GPU tells the iteration alone."""
+    return values if jax.default_backend() == "cpu" else ""
+
+
 def test_check_in_a_loop() -> None:
     def f(x: Any) -> Any:
         for i in qd.range(4):
@@ -33,7 +38,7 @@ def test_check_in_a_loop() -> None:
             == f"""check failed: needs numbers of 0 or more, 100 % of them
   at {__file__}:{line} in test_check_in_a_loop.<locals>.f
       qd.check(x[i] >= 0, "needs numbers of 0 or more, 100 % of them")
-note: in iteration 2: -1 >= 0 does not hold"""
+note: in iteration 2{told(": -1 >= 0 does not hold")}"""
         )
 
 
@@ -248,7 +253,8 @@ def test_messages_are_told_whole(message: str, options: dict[str, Any]) -> None:
         qd.block_until_ready(qd.jit(f, options=options)(jnp.ones(3)))
     rule, _, rest = str(caught.value).rpartition(f"\n  at {__file__}:{f.__code__.co_firstlineno + 2} in ")
     assert rule == f"check failed: {message}"
-    assert re.search(r"qd.check\(x\[i\] < 0, message\)\nnote: in iteration [012]: 1 < 0 does not hold\Z", rest)
+    values = ": 1 < 0 does not hold" if "debug" in options else told(": 1 < 0 does not hold")
+    assert re.search(rf"qd.check\(x\[i\] < 0, message\)\nnote: in iteration [012]{values}\Z", rest)
 
 
 @pytest.mark.parametrize(

@@ -271,7 +271,7 @@ SPECIAL = (0.0, -0.0, 1.0, -2.5, np.inf, -np.inf, np.nan, 1e-40, 3e38, 88.8, -10
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_special_values_on_a_gpu(dtype: str) -> None:
     """Every pair of them in each elementwise operation and along a row: NaN and infinities where XLA has them."""
-    x = jnp.tile(jnp.asarray(SPECIAL, dtype), (len(SPECIAL), 1))[None]
+    x = jnp.tile(jnp.asarray(SPECIAL, "float32").astype(dtype), (len(SPECIAL), 1))[None]
     y = jnp.swapaxes(x, 1, 2)
     both = [lambda x, y, f=f: f(x) for f in UNARY] + list(BINARY)
     both += [lambda x, y: jnp.max(x, 1), lambda x, y: jnp.min(y, 1), lambda x, y: jnp.clip(x, -1, 1)]

@@ -33,12 +33,13 @@ def test_what_is_made_meanwhile_is_old(collector, count, monkeypatch):
     gc.callbacks.append(lambda phase, info: seen.append(info["generation"]))
     gc.set_threshold(700, 1, 1)
     monkeypatch.setattr(garbage, "_allowed", 1_000_000)
+    monkeypatch.setattr(garbage, "_others_froze", False)  # other tests did
     try:
         for _ in range(5):
             with paused_garbage_collection():
                 made += [[k] for k in range(count)]
                 assert not gc.isenabled()
-                assert gc.get_count()[0] >= count
+                assert gc.get_count()[0] > 0.9 * count  # what older objects are freed meanwhile counts down
             assert gc.isenabled()
             assert gc.get_count()[0] < gc.get_threshold()[0]
     finally:

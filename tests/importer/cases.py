@@ -20,7 +20,8 @@ from jax.ad_checkpoint import checkpoint_name
 
 RNG = np.random.default_rng(5)
 ROWS = 3
-NEWER = tuple(map(int, jax.__version__.split(".")[:2])) >= (0, 12)
+RELEASE = tuple(map(int, jax.__version__.split(".")[:2]))
+NEWER = RELEASE >= (0, 12)
 """Some primitives and parameters came with jax 0.12."""
 
 

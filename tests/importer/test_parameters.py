@@ -19,7 +19,7 @@ from qdtrace.trace.compat import Primitive
 from qdtrace.trace.importer import Importer, contraction, elementwise, registry, sorting
 from qdtrace.trace.importer.registry import DECOMPOSITIONS, RULES, Rule
 
-from .cases import CASES, NEWER, Case
+from .cases import CASES, NEWER, RELEASE, Case
 from .harness import check, imported
 
 registry.load_rules()
@@ -32,8 +32,9 @@ DRAWN_REASONS = (registry.PROMISE, registry.RESULT_TYPE, contraction.PRECISION, 
 """Reasons to ignore a parameter that cases must bear out, by two values of it."""
 
 ELSEWHERE = {
-    *([("closed_call", "call_jaxpr"), ("scan", "num_consts"), ("scan", "num_carry")] if NEWER else []),
-    *([("eval_jaxpr", "call_jaxpr"), ("scan", "ft_in"), ("top_k", "is_stable")] if not NEWER else []),
+    *([("closed_call", "call_jaxpr"), ("scan", "num_consts"), ("scan", "num_carry")] if RELEASE >= (0, 11) else []),
+    *([("eval_jaxpr", "call_jaxpr"), ("scan", "ft_in")] if RELEASE < (0, 11) else []),
+    *([("top_k", "is_stable")] if not NEWER else []),
     *([("log2", "accuracy"), ("erfc", "accuracy")] if not NEWER else []),
 }
 """Parameters that the other supported releases of JAX have."""
