@@ -27,7 +27,7 @@ class Stats:
     traces           0
     programs         0
     ...
-    bytes_on_disk    0 (0.0 MiB)
+    bytes_on_disk    ...
     """
 
     traces: int

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 WALKED = 100_000
 """Objects that may join the oldest generation without a walk, before all are walked; a quarter of all, if that is more,
 as for Python's own collector."""
+IMMORTAL = 5000
+"""More objects than Python 3.12 itself has among the frozen ones: some hundred that never end join them."""
 
 
 def _unwalked() -> int:
@@ -62,7 +64,7 @@ def _age() -> None:
     least = gc.get_threshold()[0]
     if not least or gc.get_count()[0] <= least:
         return
-    _others_froze = _others_froze or gc.get_freeze_count() > 0  # to count them is to walk them
+    _others_froze = _others_froze or gc.get_freeze_count() > IMMORTAL  # to count them is to walk them
     if _others_froze:  # and they stay so: Python's collector goes on as it would
         return
     _not_walked += _unwalked()
