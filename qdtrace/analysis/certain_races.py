@@ -1,10 +1,11 @@
 """Finds races that every run of a task has, while a function is traced, without running it.
 
-It finds two kinds, in tasks whose trip count is known and more than one. All iterations store different values to one
-element. Or one iteration reads at a fixed distance from where another one stores, as in
-`x[i] = x[i - 1] + x[i]`. Stores under conditions are left out, as a condition may let one iteration through; but for a
-condition that reads what is stored under it, as in a search for the largest. The interpreter (`debug=True`) finds all
-races of a run; this finds few, before one.
+It finds two kinds, in tasks whose trip count is known and more than one: all iterations store different values to one
+element; or an iteration reads what another one stores or accumulates. It reads at a fixed distance, as in
+`x[i] = x[i - 1] + x[i]`, or where all iterations read, as in `x[i] = x[i] / x[0]`, and in a loop that walks the buffer,
+`for j in qd.range(n): f += g(x[j])`, in front of `x[i] += f`. Stores under conditions are left out, as a condition may
+let one iteration through; but for a condition that reads what is stored under it, as in a search for the largest. The
+interpreter (`debug=True`) finds all races of a run; this finds few, before one.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.affine import AffineForms
 from qdtrace.analysis.index.dependence import IterationSpace, dependence_between
-from qdtrace.analysis.index.trips import task_values
+from qdtrace.analysis.index.trips import loop_values, task_values
 from qdtrace.analysis.uniformity import analyse_uniformity
 from qdtrace.ir.memory import indices_of, values_of
-from qdtrace.ir.primitives import FOR, IF, LOAD, STORE
-from qdtrace.ir.program import Var, is_global, ref_type
+from qdtrace.ir.primitives import ACCUM, FOR, IF, LOAD, STORE
+from qdtrace.ir.program import Literal, Var, is_global, ref_type
 from qdtrace.ir.walk import definitions, used_vars, walk_eqns
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def certain_race(task: Task) -> Race | None:
     if task.index is None or task.kind == "serial" or iterations is None or iterations.count < 2:
         return None
     eqns = [*walk_eqns(task.body)]
-    written = {e.invars[0] for e in eqns if e.primitive is STORE and is_global(e.invars[0])}
+    written = {e.invars[0] for e in eqns if e.primitive in (STORE, ACCUM) and is_global(e.invars[0])}
     if not written:
         return None
     racing = frozenset(e.outvars[0] for e in eqns if e.primitive is LOAD and e.invars[0] in written)
@@ -72,7 +73,11 @@ def certain_race(task: Task) -> Race | None:
                 used = any(task.index in used_vars(e) for e in eqns)
                 return Race("update" if reads or conditions else "last" if used else "steps", store)
     plain = [e for e, conditions in always if not conditions and e.invars[0] in written]
-    return _at_a_distance(task, iterations, plain, facts) if len(plain) > 1 else None
+    if len(plain) > 1 and (race := _at_a_distance(task, iterations, plain, facts)) is not None:
+        return race
+    stores = [e for e in plain if e.primitive in (STORE, ACCUM)]
+    loads = [e for e, conditions in always if e.primitive is LOAD and all(map(search.leaves_out_one, conditions))]
+    return _read_by_all(stores, loads, Walks(task, iterations), facts)
 
 
 def _at_a_distance(task: Task, iterations: Progression, eqns: list[Eqn], facts: Uniformity) -> Race | None:
@@ -86,16 +91,81 @@ def _at_a_distance(task: Task, iterations: Progression, eqns: list[Eqn], facts: 
         key = eqn.primitive, *[f.key for f in place]
         places.setdefault(eqn.invars[0], {}).setdefault(key, (eqn, place))
     for ref, found in places.items():
-        stores = [one for one in found.values() if one[0].primitive is STORE]
+        stores = [one for one in found.values() if one[0].primitive in (STORE, ACCUM)]
         if not stores or len(found) > _MOST_PLACES:
             continue
         for (store, first), (other, second) in product(stores, found.values()):
             loads = other.primitive is LOAD
-            if other is store or (not loads and all(facts.is_uniform(values_of(e)[0]) for e in (store, other))):
+            if other is store or (not loads and not _leaves_one_of_two(store, other, facts)):
                 continue
             if dependence_between(ref_type(ref), first, second, (forms, forms), space).distance is not None:
                 return Race("neighbour" if loads else "twice", store)
     return None
+
+
+def _leaves_one_of_two(a: Eqn, b: Eqn, facts: Uniformity) -> bool:
+    """Returns whether two writes to an element leave one of two values, by their order."""
+    return a.primitive is b.primitive is STORE and not all(facts.is_uniform(values_of(e)[0]) for e in (a, b))
+
+
+def _read_by_all(stores: list[Eqn], loads: list[Eqn], walks: Walks, facts: Uniformity) -> Race | None:
+    """Returns the race of the first store to elements of iterations that all of them read."""
+    shared = [e for e in loads if all(map(facts.is_uniform, indices_of(e)))]
+    for store in stores:
+        places = walks.of(store)
+        if places is None or (store.primitive is STORE and all(map(facts.is_uniform, indices_of(store)))):
+            continue  # one value that all of them store, as a flag, may be read
+        for load in shared:
+            read = walks.of(load) if load.invars[0] is store.invars[0] else None
+            if read is not None and all(map(_meet, places, read)):
+                return Race("neighbour", store)
+    return None
+
+
+def _meet(a: range, b: range) -> bool:
+    return max(a.start, b.start) < min(a.stop, b.stop)
+
+
+class Walks:
+    """The indices that accesses meet: those of loops that count by one with constant bounds, constants, and sums."""
+
+    def __init__(self, task: Task, iterations: Progression) -> None:
+        self._made = definitions(task)
+        self._loops: dict[Atom, Progression | None] = {}
+        if task.index is not None:
+            self._loops[task.index] = iterations
+        for eqn in walk_eqns(task.body):
+            if eqn.primitive is FOR:
+                self._loops[eqn.blocks[0].params[0]] = loop_values(*eqn.invars[:3])
+
+    def of(self, access: Eqn) -> list[range] | None:
+        """Returns the indices along each axis, if all their combinations are met; else None."""
+        found = [self._along(a) for a in indices_of(access)]
+        loops = [one[1] for one in found if one is not None and one[1] is not None]
+        if None in found or len(set(map(id, loops))) < len(loops):
+            return None
+        return [one[0] for one in found if one is not None]
+
+    def _along(self, index: Atom) -> tuple[range, Atom | None] | None:
+        """Returns the values of an index, and the index of the loop that runs through them."""
+        if isinstance(index, Literal):
+            return range(int(index.value), int(index.value) + 1), None
+        if index in self._loops:
+            values = self._loops[index]
+            walked = values is not None and abs(values.step) == 1 and values.interval
+            return (range(walked[0], walked[1] + 1), index) if walked else None
+        made = self._made.get(index)
+        if made is None or made.primitive.name not in ("bound", "add", "sub"):
+            return None
+        parts = [self._along(a) for a in made.invars]
+        if made.primitive.name == "bound" or parts[0] is None:
+            return parts[0]
+        by = made.invars[1]
+        if not isinstance(by, Literal):
+            return None
+        distance = int(by.value) * (1 if made.primitive.name == "add" else -1)
+        values, loop = parts[0]
+        return range(values.start + distance, values.stop + distance), loop
 
 
 class _Search:
@@ -109,7 +179,7 @@ class _Search:
         """Yields the loads and stores of shared memory, each with the varying conditions that it is under."""
         for eqn in block.eqns:
             prim = eqn.primitive
-            if prim in (LOAD, STORE):
+            if prim in (LOAD, STORE, ACCUM):
                 if is_global(eqn.invars[0]):
                     yield eqn, conditions
             elif prim is FOR:
@@ -119,6 +189,11 @@ class _Search:
                 inner = (*conditions, eqn.invars[0]) if differs else conditions
                 for inside in eqn.blocks:
                     yield from self.always(inside, inner)
+
+    def leaves_out_one(self, condition: Atom) -> bool:
+        """Returns whether a condition is `i != j`, which holds for all iterations but one."""
+        made = self._made.get(condition) if isinstance(condition, Var) else None
+        return made is not None and made.primitive.name == "ne" and made.invars[0].dtype.is_integer
 
     def reads(self, value: Atom, ref: Atom) -> bool:
         """Returns whether a value is computed from a load of `ref` at the same element in all iterations."""

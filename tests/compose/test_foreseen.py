@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -92,6 +93,42 @@ def two_stores_a_distance_apart(x: Any) -> Any:
     return o
 
 
+def divided_by_the_first(x: Any) -> Any:
+    for i in qd.range(4):
+        x[i] = x[i] / x[0]
+    return x
+
+
+def divided_by_the_sum(x: Any) -> Any:
+    for i in qd.range(4):
+        x[i] = x[i] / jnp.sum(x[...])
+    return x
+
+
+def pulled_by_all_others(x: Any) -> Any:
+    for i in qd.range(4):
+        pull = qd.local(0.0)
+        for j in qd.range(4):
+            with qd.when(i != j):
+                pull += x[j] - x[i]
+        x[i] += 0.1 * pull
+    return x
+
+
+def accumulated_stencil_in_place(x: Any) -> Any:
+    for i in qd.range(1, 4):
+        x[i] += x[i - 1]
+    return x
+
+
+def count_that_is_read(x: Any) -> Any:
+    n = qd.zeros(())
+    for i in qd.range(4):
+        n[()] += 1.0
+        x[i] = n[()]
+    return x
+
+
 ONE = "all iterations of the loop store to the same element"
 RACES = {
     steps_in_parallel: (f"{ONE} of `v`", "steps in time"),
@@ -103,6 +140,11 @@ RACES = {
     prefix_sum: ("reads an element of `x` that another iteration stores", "new = qd.copy(x)"),
     stencil_in_place: ("reads an element of `x` that another iteration stores", "new = qd.copy(x)"),
     stencil_in_place_of_two_axes: ("reads an element of `y` that another iteration stores", "serial=True"),
+    divided_by_the_first: ("reads an element of `x` that another iteration stores", "new = qd.copy(x)"),
+    divided_by_the_sum: ("reads an element of `x` that another iteration stores", "new = qd.copy(x)"),
+    pulled_by_all_others: ("reads an element of `x` that another iteration stores", "new = qd.copy(x)"),
+    accumulated_stencil_in_place: ("reads an element of `x` that another iteration stores", "new = qd.copy(x)"),
+    count_that_is_read: ("reads an element of `n` that another iteration stores", "serial=True"),
     two_stores_a_distance_apart: ("two iterations store to the same element of `o`", "accumulate"),
 }
 
@@ -206,7 +248,29 @@ def set_before_it_is_read(x: Any) -> Any:
     return b
 
 
+def others_divided_by_the_first(x: Any) -> Any:
+    for i in qd.range(1, 4):
+        x[i] = x[i] / x[0]
+    return x
+
+
+def pulled_by_the_other_half(x: Any) -> Any:
+    for i in qd.range(2):
+        for j in qd.range(2, 4):
+            x[i] += x[j]
+    return x
+
+
+def flag_that_is_read(x: Any) -> Any:
+    found = qd.zeros((), bool)
+    for i in qd.range(4):
+        with qd.when(~found[()]):
+            x[i] = 1.0
+    return x
+
+
 FINE = (
+    others_divided_by_the_first, pulled_by_the_other_half, flag_that_is_read,
     flag_of_many, the_last_by_its_index, every_second_in_place, flipped_in_place, borders_of_one_value,
     steps_in_one_thread, one_iteration, accumulated, halves_that_do_not_meet, set_before_it_is_read,
 )  # fmt: skip
@@ -253,3 +317,34 @@ def test_a_loop_that_another_iteration_ends_is_no_mistake() -> None:
         return turn
 
     assert takes_turns(X) == 4
+
+
+def drawn_loop(draw: random.Random) -> tuple[str, str]:
+    """Returns the body of a loop over 1 to 6 that stores into `x` of ten elements and reads it, and its inner loop."""
+    low, size = draw.randrange(5), draw.randrange(1, 5)
+    inner = f"for j in qd.range({low}, {low + size}):"
+    index = draw.choice(("j", "j + 1", "i", "i + 1", "i - 1", "0", "3", "9", "k[i]", "2 * i - 1"))
+    index = index if "2 *" not in index or size < 4 else "i"
+    condition = draw.choice(("", "", "with qd.when(i != j): ", "with qd.when(x[0] > 5): "))
+    place = draw.choice(("i", "i", "i", "i + 1", "i + 3"))
+    store = draw.choice((f"x[{place}] += v", f"x[{place}] = v"))
+    return f"{condition}s.value = s.value + x[{index}]", f"{inner}|{store}"
+
+
+@pytest.mark.parametrize("seed", [pytest.param(k, marks=pytest.mark.slow if k % 5 else ()) for k in range(30)])
+def test_the_interpreter_finds_a_race_where_one_is_told(seed: int) -> None:
+    read, rest = drawn_loop(random.Random(seed))
+    inner, store = rest.split("|")
+    lines = [
+        "def f(x, k):", "  for i in qd.range(1, 6):", "    s = qd.local(0.0)", f"    {inner}", f"      {read}",
+        "    v = s.value", f"    {store}", "  return x",
+    ]  # fmt: skip
+    names: dict[str, Any] = {"qd": qd}
+    exec("\n".join(lines), names)
+    x, k = jnp.arange(10.0), jnp.array([9, 9, 9, 9, 9, 9])
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        qd.jit(names["f"]).lower(x, k)
+    if told:
+        with pytest.raises(qd.InterpreterError, match="race"):
+            jax.block_until_ready(qd.jit(names["f"], options={"debug": True})(x, k))

@@ -285,6 +285,13 @@ def kept_before_an_atomic(x):
     return x
 
 
+def kept_by_one_statement(x):
+    x = old = qd.copy(x)
+    for i in qd.range(4):
+        x[i] = x[i] * 2  # warned
+    return x[...] - old[...]
+
+
 def copied(x):
     old = x.copy()
     for i in qd.range(4):
@@ -339,7 +346,8 @@ def two_parameters(x):
 
 
 WARNED = [
-    kept_before_a_loop, kept_before_an_operator, kept_before_a_helper, kept_before_a_method, kept_before_an_atomic
+    kept_before_a_loop, kept_before_an_operator, kept_before_a_helper, kept_before_a_method, kept_before_an_atomic,
+    kept_by_one_statement,
 ]  # fmt: skip
 SILENT = [copied, another_name_for_it, not_read_later, swapped, swapped_by_a_third, two_parameters]
 

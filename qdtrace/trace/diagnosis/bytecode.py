@@ -176,13 +176,25 @@ class CodeMap:
 
     @functools.cached_property
     def copies(self) -> frozenset[tuple[str, str]]:
-        """All (a, b) with a statement `a = b` of two variables."""
+        """All (a, b) with a statement `a = b` of two variables, or `a = b = value`."""
         found: set[tuple[str, str]] = set()
+        for position in range(len(self.instructions)):
+            found |= set(itertools.permutations(self._targets(position), 2))
         for first, second in itertools.pairwise(self.instructions):
             read, written = _accesses(first)[-1:], _accesses(second)[:1]
             if read and written and (read[0][1], written[0][1]) == ("read", "write") and "STORE" in second.opname:
                 found.add((written[0][0], read[0][0]))
         return frozenset(found)
+
+    def _targets(self, position: int) -> list[str]:
+        """Returns the variables of a statement `a = b = value` that stores them from this position on; else nothing."""
+        targets: list[str] = []
+        while self.opname(position) == "COPY" and self.opname(position + 1).startswith("STORE_"):
+            targets += [name for name, kind in _accesses(self.instructions[position + 1]) if kind == "write"]
+            position += 2  # there is a copy for each target but the last
+        if len(targets) == 1 and self.opname(position).startswith("STORE_"):
+            targets += [name for name, kind in _accesses(self.instructions[position]) if kind == "write"]
+        return targets
 
     def _reads_ahead(self, name: str) -> dict[int, int]:
         """Computes `first_read` for all positions that have one."""

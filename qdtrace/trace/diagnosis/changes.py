@@ -20,8 +20,16 @@ class StateChange:
     """The new content: `traced`, `buffer` or `static`. `drawn`: the next of a stream was taken; `blind`: it cannot be
     seen; `unknown`: nothing was found."""
 
+    was_cell: bool = False
+    """True if the name stood for a qd.local before, which was to be set."""
+
     def __str__(self) -> str:
         return f"`{self.name}`" if self.name else "a value"
+
+
+def rebound(name: str, old: Any, new: Any) -> StateChange:
+    """Returns the change of a variable that stands for something else now."""
+    return StateChange(name, kind_of(new), isinstance(old, Cell))
 
 
 def kind_of(value: Any) -> str:

@@ -202,6 +202,8 @@ _FIXES = {
     "one is to be repeated: `a[:, None]`",
     "contracting dimensions": "the last axis of the left one needs the length of the right one's axis: slice or "
     "transpose one",
+    "carry input and carry output must have equal types": "begin with the dtype and shape that the body gives, as in "
+    "`1.0 * a` of an integer, or convert what it gives: `.astype(a.dtype)`",
     "Integers cannot be raised to negative powers": "convert the base: `k.astype(float) ** -1`",
     r"has no attribute '?numpy\b": "leave it out: the value is an array of JAX",
 }

@@ -17,7 +17,7 @@ from qdtrace.errors import TraceValueError
 from qdtrace.trace.compat import Tracer
 from qdtrace.trace.diagnosis import reports
 from qdtrace.trace.diagnosis.bytecode import code_map
-from qdtrace.trace.diagnosis.changes import StateChange, kind_of
+from qdtrace.trace.diagnosis.changes import StateChange, kind_of, rebound
 from qdtrace.trace.diagnosis.frames import Variables, body_frames, is_data, is_static, is_whole, leaves
 from qdtrace.trace.diagnosis.state import State
 from qdtrace.trace.own_files import is_user_file
@@ -171,7 +171,7 @@ class LoopWatch(_Watch):
         codes, loop = scope.codes, scope.position
         exit_ = codes.target(loop)
         for name, old, new in scope.rebound():
-            change = StateChange(name, kind_of(new))
+            change = rebound(name, old, new)
             plain = is_data(old) and is_data(new)
             if not (isinstance(old, Tracer) and id(old) in context.leftovers):
                 read = codes.always_read(name, loop + 1, barrier=loop)
@@ -262,7 +262,7 @@ class ConditionWatch(_Watch):
             if after_block is not None and not codes.same_code(here, after_block):
                 return self._left(scope, call)
             for name, old, new in set_here:
-                change = StateChange(name, kind_of(new))
+                change = rebound(name, old, new)
                 read = codes.always_read(name, here)
                 if read is not None and is_data(old) and is_data(new):
                     begin = scope.loc(scope.position)

@@ -28,16 +28,22 @@ _STREAM = (
 _WHERE = "use jnp.where(condition, a, b), or keep it in a cell: `c = qd.local(start)` and `c.value = v`"
 
 
+def _set(what: StateChange) -> str:
+    """Returns the fix for a cell whose name was given to something else."""
+    return f"{what} is a qd.local, a place: set what it holds, `{what.name}.value = v`" if what.was_cell else ""
+
+
 def carried(
     what: StateChange, where: str, *, parallel: bool, loc: Loc | None, loop: Loc | None, notes: Sequence[str] = ()
 ) -> TraceValueError:
     """Returns the error that `what` would carry a value through the loop called `where`."""
     helps = {"buffer": _SWAP, "drawn": _STREAM, "blind": _STREAM}
+    by_default = _set(what) or (_SUM if parallel else CELL)
     return TraceValueError(
         f"{what} would carry a value from one iteration of the {where} to the next",
         loc=loc,
         notes=(f"the {where} is at {loop}", "its body is traced once for all iterations", *notes),
-        help=helps.get(what.kind, _SUM if parallel else CELL),
+        help=helps.get(what.kind, by_default),
     )
 
 
@@ -50,7 +56,7 @@ def read_after(
             f"{what} is set under {where} and read after it",
             loc=loc,
             notes=(f"the {where} is at {region}", "Python sets it whatever the condition is", *notes),
-            help=_WHERE,
+            help=_set(what) or _WHERE,
         )
     return TraceValueError(
         f"{what} is set inside the {where} and read after it",
