@@ -27,7 +27,6 @@ NEEDS_A_BOUND = {
     "red and black, sweeps by an argument",
     "Cholesky factors of sizes",
     "LU factor, size by an argument",
-    "tridiagonal solves of lengths",
     "stencil in place",
     "two arrays, sweeps by an argument",
     "power iteration in a task",
