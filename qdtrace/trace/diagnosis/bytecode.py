@@ -27,6 +27,7 @@ _WRITES = {
 _JUMPS = {"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"}
 _ENDS = {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE"}
 _APPENDS = {"LIST_APPEND", "SET_ADD", "MAP_ADD"}
+_COMPARES = {"COMPARE_OP", "CONTAINS_OP", "IS_OP"}
 _HAS_TARGET = frozenset(dis.hasjrel) | frozenset(dis.hasjabs)
 
 
@@ -47,11 +48,23 @@ def _accesses(instruction: dis.Instruction) -> list[tuple[str, str]]:
     return [] if kind is None else [(name, kind) for name in _names(instruction)]
 
 
+Span = tuple[tuple[int, int], tuple[int, int]]
+"""Line and column of both ends of a piece of source."""
+
+
 def _begin(instruction: dis.Instruction) -> object:
     """Returns the line and column at which the source of an instruction begins."""
-    positions = instruction.positions
-    known = positions is not None and positions.col_offset is not None
-    return (positions.lineno, positions.col_offset) if positions and known else object()
+    span = _span(instruction)
+    return object() if span is None else span[0]
+
+
+def _span(instruction: dis.Instruction) -> Span | None:
+    """Returns where the source of an instruction is; None if that is not known."""
+    match instruction.positions:
+        case (int() as line, int() as end_line, int() as column, int() as end_column):
+            return (line, column), (end_line, end_column)
+        case _:
+            return None
 
 
 class CodeMap:
@@ -87,6 +100,24 @@ class CodeMap:
         """Returns the source line of the instruction."""
         positions = self.instructions[position].positions
         return positions.lineno if positions else None
+
+    def is_compared(self, position: int) -> bool:
+        """Returns whether the source of the instruction is in a comparison."""
+        span = _span(self.instructions[position])
+        if span is None:
+            return False
+        start, end = span
+        return any(a <= start and end <= b for a, b in self._comparisons.get(start[0], ()))
+
+    @functools.cached_property
+    def _comparisons(self) -> dict[int, set[Span]]:
+        """Returns where comparisons are in the source, by each line that they have."""
+        found: dict[int, set[Span]] = {}
+        spans = [_span(i) for i in self.instructions if i.opname in _COMPARES]
+        for span in [one for one in spans if one is not None]:
+            for line in range(span[0][0], span[1][0] + 1):
+                found.setdefault(line, set()).add(span)
+        return found
 
     def target(self, position: int) -> int | None:
         """Returns the position that a jump may go to; None for other instructions."""

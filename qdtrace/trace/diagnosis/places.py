@@ -42,6 +42,11 @@ class Place(NamedTuple):
         operation, following = self.operations()
         return following == "POP_TOP" and operation.startswith(("CALL", "BINARY_OP", "COMPARE_OP", "UNARY_"))
 
+    def is_compared(self) -> bool:
+        """Returns whether its source is in a comparison."""
+        codes = code_map(self.code)
+        return codes.is_compared(codes.at(self.at))
+
     def expression(self) -> ast.AST | None:
         """Returns its expression or statement; None if its source is not known."""
         return expression_at(self.code, self.at)

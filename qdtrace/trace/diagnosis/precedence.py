@@ -37,7 +37,7 @@ def check_order_of_operators(eqns: Sequence[JaxprEqn]) -> None:
 
 def _check(eqn: JaxprEqn, eqns: Sequence[JaxprEqn], told: set[Any]) -> None:
     place = place_of(eqn)
-    if place is None:
+    if place is None or not place.is_compared():  # to look for its path in the source takes as long as to trace it
         return
     path, file = place.path(), place.code.co_filename
     condition = _unbracketed(path, file)
