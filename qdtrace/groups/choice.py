@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from qdtrace.groups.primitive import grouped
+from qdtrace.groups.work import FACTORS, PRODUCT, work_of
 from qdtrace.trace import compat
 from qdtrace.vmap_products import rewritten
 
@@ -18,24 +19,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _MATRIX = 2
-FACTORISED = 32
-"""The longest side of a matrix that groups factorise, or solve with, faster than XLA's batched library."""
 
 
 def refusal(jaxpr: Any, mapped: Sequence[bool]) -> str | None:
     """Returns the reason why a jaxpr of one lane is no group of its own; None if it is one."""
     from qdtrace.groups import kernel  # it loads Pallas, which is slow
 
-    eqns = list(compat.all_eqns(tuple(compat.open_jaxpr(jaxpr).eqns)))
+    work = work_of(jaxpr)
     operands = zip(compat.open_jaxpr(jaxpr).invars, mapped, strict=True)
     is_shared = any(_is_matrix(v.aval) and not is_mapped for v, is_mapped in operands)
-    products = [e for e in eqns if e.primitive.name == "dot_general"]
-    if is_shared and any(not all(_is_matrix(v.aval) for v in e.invars) for e in products):
+    if is_shared and any(not all(_is_matrix(v.aval) for v in e.invars) for e in work.products):
         return "a matrix that all lanes share, times vectors: one product of all lanes is faster"
-    factors = [e for e in eqns if e.primitive.name in ("cholesky", "triangular_solve")]
-    if any(e.invars[0].aval.shape[-1] > FACTORISED for e in factors):
-        return f"a factorisation of a side over {FACTORISED}"
-    if not products and not factors:
+    if not work.products and not work.factors:
         return "no product"
     if kernel.is_left_to_xla(jaxpr):
         return "one product of a transposed matrix"
@@ -53,10 +48,8 @@ def with_groups(f: Callable[..., Any]) -> Callable[..., Any]:
 
 def _ours(eqn: Any) -> list[Any]:
     """Returns the equations of a group in the place of an equation of a batch, where there is one."""
-    name = eqn.primitive.name
-    found = (
-        _product(eqn) if name == "dot_general" else _factor(eqn) if name in ("cholesky", "triangular_solve") else None
-    )
+    rule = _RULES.get(eqn.primitive.name)
+    found = None if rule is None else rule(eqn)
     return [eqn] if found is None else compat.inlined(found, eqn)
 
 
@@ -96,3 +89,6 @@ def _factor(eqn: Any) -> Callable[..., Any] | None:
         return [y.reshape(*lead, *y.shape[1:]) for y in made]
 
     return run
+
+
+_RULES = {PRODUCT: _product, **dict.fromkeys(FACTORS, _factor)}

@@ -12,14 +12,11 @@ from qdtrace.groups.tiles import RefusedError, Tile, spread
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from qdtrace.groups.registry import Scope
-    from qdtrace.groups.tiles import Memory
+    from qdtrace.groups.registry import Scope, Value
 
 
 @rule("jit", "pjit", "closed_call", "remat2", "checkpoint", "custom_jvp_call", "custom_vjp_call")
-def _call(eqn: Any, scope: Scope) -> Sequence[Tile | Memory]:
+def _call(eqn: Any, scope: Scope) -> list[Value]:
     inner = compat.called_jaxpr(eqn)
     if inner is None:
         raise RefusedError(f"the primitive {eqn.primitive.name}")
@@ -31,7 +28,7 @@ def _call(eqn: Any, scope: Scope) -> Sequence[Tile | Memory]:
 
 
 @rule("scan")
-def _scan(eqn: Any, scope: Scope) -> list[Tile | Memory]:
+def _scan(eqn: Any, scope: Scope) -> list[Value]:
     params = eqn.params
     inner = params["jaxpr"]
     opened, constants = compat.open_jaxpr(inner), compat.constants_of(inner)
@@ -40,12 +37,7 @@ def _scan(eqn: Any, scope: Scope) -> list[Tile | Memory]:
     consts = [scope.tile(v) for v in eqn.invars[:n_consts]]
     start = [scope.tile(v) for v in eqn.invars[n_consts : n_consts + n_carry]]
     rows = [scope.memory(v) for v in eqn.invars[n_consts + n_carry :]]
-    kept: list[Memory | None] = []
-    for v in eqn.outvars[n_carry:]:
-        place = scope.places.get(v)
-        if place is None and type(v).__name__ != "DropVar":
-            raise RefusedError("a loop whose rows the kernel reads again")
-        kept.append(place)
+    kept = [scope.places.get(v) for v in eqn.outvars[n_carry:]]
     shapes = [v.aval.shape for v in opened.invars[n_consts : n_consts + n_carry]]
 
     def step(k: Any, carry: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -60,4 +52,4 @@ def _scan(eqn: Any, scope: Scope) -> list[Tile | Memory]:
     values = tuple(spread(tile, s) for tile, s in zip(start, shapes, strict=True))
     made = lax.fori_loop(jnp.int32(0), jnp.int32(length), step, values) if length else values
     carried = [Tile(x, s) for x, s in zip(made, shapes, strict=True)]
-    return [*carried, *(Tile(jnp.zeros(()), ()) if place is None else place for place in kept)]
+    return [*carried, *kept]

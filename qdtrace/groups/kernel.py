@@ -13,6 +13,7 @@ from jax.experimental.pallas import triton
 from qdtrace.groups import control, linalg, rules
 from qdtrace.groups.registry import evaluate
 from qdtrace.groups.tiles import LEAST, Memory, RefusedError, padded
+from qdtrace.groups.work import work_of
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:
@@ -45,8 +46,8 @@ def run_groups(jaxpr: Any, mapped: Sequence[bool], operands: Sequence[Any], *, i
     for value in (*operands, *results):
         if value.dtype not in _DTYPES:
             raise RefusedError(f"{value.dtype}")
-    if (work := _work(opened)) > MOST_WORK:
-        raise RefusedError(f"products of {work} multiplications a thread")
+    if (count := _multiplications(opened)) > MOST_WORK:
+        raise RefusedError(f"products of {count} multiplications a thread")
 
     is_spread = _picks_lines(opened)
 
@@ -76,16 +77,15 @@ def run_groups(jaxpr: Any, mapped: Sequence[bool], operands: Sequence[Any], *, i
     return [y.reshape(lanes, *a.shape) for y, a in zip(made, results, strict=True)]
 
 
-def _work(jaxpr: Any) -> int:
+def _multiplications(jaxpr: Any) -> int:
     """Returns the multiplications of a thread in the products of a jaxpr, those of a loop's body once."""
-    work = 0
-    for eqn in compat.all_eqns(tuple(jaxpr.eqns)):
-        if eqn.primitive.name == "dot_general":
-            (axes, _), _ = eqn.params["dimension_numbers"]
-            shape = eqn.invars[0].aval.shape
-            inner = [shape[axis] for axis in axes]
-            work += prod(padded(eqn.outvars[0].aval.shape)) * prod(padded(inner)) // WARP
-    return work
+    count = 0
+    for eqn in work_of(jaxpr).products:
+        (axes, _), _ = eqn.params["dimension_numbers"]
+        shape = eqn.invars[0].aval.shape
+        inner = [shape[axis] for axis in axes]
+        count += prod(padded(eqn.outvars[0].aval.shape)) * prod(padded(inner)) // WARP
+    return count
 
 
 def _picks_lines(jaxpr: Any) -> bool:
@@ -93,21 +93,20 @@ def _picks_lines(jaxpr: Any) -> bool:
 
     Solves from the right pick columns of their right sides, too.
     """
-    eqns = list(compat.all_eqns(tuple(jaxpr.eqns)))
-    solves = [e for e in eqns if e.primitive.name == "triangular_solve"]
-    sides = [e.invars[0].aval.shape[-1] for e in eqns if e.primitive.name in ("cholesky", "triangular_solve")]
-    return max(sides, default=0) > LEAST and all(e.params["left_side"] for e in solves)
+    factors = work_of(jaxpr).factors
+    longest = max((e.invars[0].aval.shape[-1] for e in factors), default=0)
+    return longest > LEAST and all(e.params.get("left_side", True) for e in factors)
 
 
 def is_left_to_xla(jaxpr: Any) -> bool:
     """Returns whether XLA is faster: at one product alone, from 17 on, of a matrix that is transposed."""
-    eqns = list(compat.all_eqns(tuple(compat.open_jaxpr(jaxpr).eqns)))
-    products = [e for e in eqns if e.primitive.name == "dot_general"]
-    others = {"scan", "cholesky", "triangular_solve"} & {e.primitive.name for e in eqns}
-    if len(products) != 1 or others or max(n for v in products[0].invars for n in v.aval.shape) <= LEAST:
+    work = work_of(jaxpr)
+    if len(work.products) != 1 or work.factors or work.has("scan"):
         return False
-    is_turned = products[0].params["dimension_numbers"][0] != ((1,), (0,))
-    return is_turned or any(e.primitive.name == "transpose" for e in eqns)
+    (product,) = work.products
+    if max(n for v in product.invars for n in v.aval.shape) <= LEAST:
+        return False
+    return product.params["dimension_numbers"][0] != ((1,), (0,)) or work.has("transpose")
 
 
 def refusal(jaxpr: Any, mapped: Sequence[bool]) -> str | None:

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax.interpreters import ad, batching, mlir
 
+from qdtrace.groups.work import HEAVY
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:
@@ -74,15 +75,12 @@ def _bind(jaxpr: Any, mapped: Sequence[bool], operands: Sequence[Any], interpret
     return [result(v) for v in opened.outvars]
 
 
-_HEAVY = frozenset({"dot_general", "scan", "cholesky", "triangular_solve", "jit", "pjit", "custom_jvp_call"})
-
-
 def _apart(jaxpr: Any, results: Sequence[Any]) -> list[list[Any]]:
     """Returns results in parts that share no heavy equation: kernels of their own need fewer registers."""
     reads: dict[Any, set[int]] = {}
     for k, eqn in enumerate(jaxpr.eqns):
         before = [reads[v] for v in eqn.invars if isinstance(v, compat.Var) and v in reads]
-        heavy = set[int]().union(*before) | ({k} if eqn.primitive.name in _HEAVY else set())
+        heavy = set[int]().union(*before) | ({k} if eqn.primitive.name in HEAVY else set())
         reads.update(dict.fromkeys(eqn.outvars, heavy))
     parts: list[tuple[set[int], list[Any]]] = []
     for v in results:

@@ -12,7 +12,8 @@ from qdtrace.trace import compat
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    Value = Tile | Memory
+    Value = Tile | Memory | None
+    """None: rows that a loop does not store."""
     Rule = Callable[[Any, "Scope"], Sequence[Value]]
 
 _rules: dict[str, Rule] = {}
@@ -50,9 +51,9 @@ class Scope:
         if not isinstance(v, compat.Var):
             return Tile(jnp.asarray(v.val, v.aval.dtype), ())
         found = self.values[v]
+        if found is None or (isinstance(found, Memory) and v in self.places):
+            raise RefusedError("a loop whose rows the kernel reads again")
         if isinstance(found, Memory):
-            if v in self.places:
-                raise RefusedError("a loop whose rows the kernel reads again")
             found = self.values[v] = found.load()
         return found
 

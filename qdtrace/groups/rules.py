@@ -33,6 +33,7 @@ def _elementwise(eqn: Any, scope: Scope) -> list[Tile]:
     if eqn.primitive.name not in _EXACT:  # functions of short floats are those of f32, rounded once
         values = [x.astype(jnp.float32) if x.dtype in _SHORT else x for x in values]
     (made,) = compat.bind_eqn(eqn, values)
+    # Triton's maximum and minimum of a number and NaN are the number; XLA's are NaN
     if eqn.primitive.name in ("max", "min") and jnp.issubdtype(made.dtype, jnp.floating):
         made = jnp.where((values[0] != values[0]) | (values[1] != values[1]), values[0] + values[1], made)
     is_packed = any(tile.is_packed for tile in tiles)
@@ -96,7 +97,6 @@ def _iota(eqn: Any, scope: Scope) -> list[Tile]:
     return [Tile(lax.broadcasted_iota(dtype, padded(shape), eqn.params["dimension"]), shape)]
 
 
-# Triton's maximum and minimum of a number and NaN are the number; XLA's are NaN
 _IDENTITIES = {"reduce_sum": 0, "reduce_max": -jnp.inf, "reduce_min": jnp.inf}
 
 
@@ -109,7 +109,7 @@ def _reduce(eqn: Any, scope: Scope) -> list[Tile]:
     start = filled(tile, axes, _IDENTITIES[name])
     f = {"reduce_sum": jnp.sum, "reduce_max": jnp.max, "reduce_min": jnp.min}[name]
     made = _along(f, start, axes)
-    if name != "reduce_sum":
+    if name != "reduce_sum":  # NaN, as above
         made = jnp.where(_along(jnp.max, (start != start).astype(jnp.int32), axes) > 0, jnp.nan, made)
     return [Tile(made.astype(tile.value.dtype), eqn.outvars[0].aval.shape)]
 

@@ -1,0 +1,34 @@
+"""Products and factorisations of the jaxpr of one lane, by which work is given to groups; it loads no Pallas."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from qdtrace.trace import compat
+
+PRODUCT = "dot_general"
+FACTORS = ("cholesky", "triangular_solve")
+HEAVY = frozenset({PRODUCT, *FACTORS, "scan", "jit", "pjit", "custom_jvp_call"})
+"""Primitives that need many registers, or may hold some that do."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """The equations of a jaxpr, with those inside of its loops and calls, by kind."""
+
+    eqns: list[Any]
+    products: list[Any]
+    factors: list[Any]
+    """Factorisations and triangular solves."""
+
+    def has(self, name: str) -> bool:
+        """Returns whether an equation is of the primitive of this name."""
+        return any(e.primitive.name == name for e in self.eqns)
+
+
+def work_of(jaxpr: Any) -> Work:
+    """Returns the work of a jaxpr, open or closed."""
+    eqns = list(compat.all_eqns(compat.open_jaxpr(jaxpr).eqns))
+    products = [e for e in eqns if e.primitive.name == PRODUCT]
+    return Work(eqns, products, [e for e in eqns if e.primitive.name in FACTORS])
