@@ -68,15 +68,11 @@ def widening(eqn: Eqn) -> str:
 def check(f: Frame, eqn: Eqn) -> None:
     """Emits `check p`."""
     bad = f.text.op(f"xor i1 {f.scalar_of(eqn.invars[0])}, true")
+    told = eqn.invars[1:]
     with failing(f, f.where_active(bad)):
-        told = eqn.invars[1:]
-        if f.failure:
-            index = told[0] if str(eqn.params.get("told", "")).startswith(ITERATION) else None
-            if index is None:
-                report(f, eqn)
-            else:
-                report(f, eqn, lambda: f.scalar.cast("sext", REGISTER[index.dtype], f.scalar_of(index), "i64"))
-        elif told:
+        if f.failure and str(eqn.params.get("told", "")).startswith(ITERATION):
+            report(f, eqn, lambda: f.scalar.cast("sext", REGISTER[told[0].dtype], f.scalar_of(told[0]), "i64"))
+        elif told and not f.failure:
             words = told_words(f.text, [a.dtype for a in told], [f.scalar_of(a) for a in told])
             require_told(f)
             f.text.do(f"call void @{TELL}(ptr %refs, i64 {f.facts.check_numbers[eqn] + 1}, {words})")
