@@ -15,18 +15,21 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.affine import AffineForms
+from qdtrace.analysis.index.boxes import union_size
 from qdtrace.analysis.index.dependence import IterationSpace, dependence_between
-from qdtrace.analysis.index.trips import loop_values, task_values
+from qdtrace.analysis.index.footprint import IndexSets
+from qdtrace.analysis.index.trips import task_values, trip_count
 from qdtrace.analysis.uniformity import analyse_uniformity
 from qdtrace.ir.memory import indices_of, values_of
 from qdtrace.ir.primitives import ACCUM, FOR, IF, LOAD, STORE
-from qdtrace.ir.program import Literal, Var, is_global, ref_type
+from qdtrace.ir.program import Var, is_global, ref_type
 from qdtrace.ir.walk import definitions, used_vars, walk_eqns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from qdtrace.analysis.index.affine import Form
+    from qdtrace.analysis.index.footprint import Box
     from qdtrace.analysis.index.progression import Progression
     from qdtrace.analysis.uniformity import Uniformity
     from qdtrace.ir.program import Atom, Block, Eqn, Task
@@ -77,7 +80,9 @@ def certain_race(task: Task) -> Race | None:
         return race
     stores = [e for e in plain if e.primitive in (STORE, ACCUM)]
     loads = [e for e, conditions in always if e.primitive is LOAD and all(map(search.leaves_out_one, conditions))]
-    return _read_by_all(stores, loads, Walks(task, iterations), facts)
+    if iterations.count == 2:  # the one that a condition leaves may be the one that stores
+        loads = [e for e in loads if e in plain]
+    return _read_by_all(task, stores, loads, facts)
 
 
 def _at_a_distance(task: Task, iterations: Progression, eqns: list[Eqn], facts: Uniformity) -> Race | None:
@@ -108,64 +113,28 @@ def _leaves_one_of_two(a: Eqn, b: Eqn, facts: Uniformity) -> bool:
     return a.primitive is b.primitive is STORE and not all(facts.is_uniform(values_of(e)[0]) for e in (a, b))
 
 
-def _read_by_all(stores: list[Eqn], loads: list[Eqn], walks: Walks, facts: Uniformity) -> Race | None:
+def _read_by_all(task: Task, stores: list[Eqn], loads: list[Eqn], facts: Uniformity) -> Race | None:
     """Returns the race of the first store to elements of iterations that all of them read."""
+    sets: IndexSets | None = None
     shared = [e for e in loads if all(map(facts.is_uniform, indices_of(e)))]
     for store in stores:
-        places = walks.of(store)
-        if places is None or (store.primitive is STORE and all(map(facts.is_uniform, indices_of(store)))):
+        if store.primitive is STORE and all(map(facts.is_uniform, indices_of(store))):
             continue  # one value that all of them store, as a flag, may be read
         for load in shared:
-            read = walks.of(load) if load.invars[0] is store.invars[0] else None
-            if read is not None and all(map(_meet, places, read)):
-                return Race("neighbour", store)
+            if load.invars[0] is store.invars[0]:
+                sets = sets or IndexSets(task, AffineForms(task))
+                ref = ref_type(load.invars[0])
+                if _meet(*(sets.box(ref, indices_of(e), None) for e in (store, load))):
+                    return Race("neighbour", store)
     return None
 
 
-def _meet(a: range, b: range) -> bool:
-    return max(a.start, b.start) < min(a.stop, b.stop)
-
-
-class Walks:
-    """The indices that accesses meet: those of loops that count by one with constant bounds, constants, and sums."""
-
-    def __init__(self, task: Task, iterations: Progression) -> None:
-        self._made = definitions(task)
-        self._loops: dict[Atom, Progression | None] = {}
-        if task.index is not None:
-            self._loops[task.index] = iterations
-        for eqn in walk_eqns(task.body):
-            if eqn.primitive is FOR:
-                self._loops[eqn.blocks[0].params[0]] = loop_values(*eqn.invars[:3])
-
-    def of(self, access: Eqn) -> list[range] | None:
-        """Returns the indices along each axis, if all their combinations are met; else None."""
-        found = [self._along(a) for a in indices_of(access)]
-        loops = [one[1] for one in found if one is not None and one[1] is not None]
-        if None in found or len(set(map(id, loops))) < len(loops):
-            return None
-        return [one[0] for one in found if one is not None]
-
-    def _along(self, index: Atom) -> tuple[range, Atom | None] | None:
-        """Returns the values of an index, and the index of the loop that runs through them."""
-        if isinstance(index, Literal):
-            return range(int(index.value), int(index.value) + 1), None
-        if index in self._loops:
-            values = self._loops[index]
-            walked = values is not None and abs(values.step) == 1 and values.interval
-            return (range(walked[0], walked[1] + 1), index) if walked else None
-        made = self._made.get(index)
-        if made is None or made.primitive.name not in ("bound", "add", "sub"):
-            return None
-        parts = [self._along(a) for a in made.invars]
-        if made.primitive.name == "bound" or parts[0] is None:
-            return parts[0]
-        by = made.invars[1]
-        if not isinstance(by, Literal):
-            return None
-        distance = int(by.value) * (1 if made.primitive.name == "add" else -1)
-        values, loop = parts[0]
-        return range(values.start + distance, values.stop + distance), loop
+def _meet(a: Box, b: Box) -> bool:
+    """Returns whether two accesses surely touch a common element."""
+    if not (a.known and b.known) or a.shift or b.shift:
+        return False
+    either = union_size([a.spans, b.spans])
+    return either is not None and either < a.most + b.most
 
 
 class _Search:
@@ -183,7 +152,8 @@ class _Search:
                 if is_global(eqn.invars[0]):
                     yield eqn, conditions
             elif prim is FOR:
-                yield from self.always(eqn.blocks[0], conditions)
+                if trip_count(*eqn.bounds) != 0:
+                    yield from self.always(eqn.blocks[0], conditions)
             elif prim is IF:
                 differs = not self._facts.is_uniform(eqn.invars[0])
                 inner = (*conditions, eqn.invars[0]) if differs else conditions

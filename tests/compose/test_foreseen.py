@@ -121,6 +121,12 @@ def accumulated_stencil_in_place(x: Any) -> Any:
     return x
 
 
+def mirrored_and_read(x: Any) -> Any:
+    for i in qd.range(2):
+        x[2 * i + 1] = x[3 - 2 * i] * x[1]
+    return x
+
+
 def count_that_is_read(x: Any) -> Any:
     n = qd.zeros(())
     for i in qd.range(4):
@@ -144,6 +150,7 @@ RACES = {
     divided_by_the_sum: ("reads an element of `x` that another iteration stores", "new = qd.copy(x)"),
     pulled_by_all_others: ("reads an element of `x` that another iteration stores", "new = qd.copy(x)"),
     accumulated_stencil_in_place: ("reads an element of `x` that another iteration stores", "new = qd.copy(x)"),
+    mirrored_and_read: ("reads an element of `x` that another iteration stores", "new = qd.copy(x)"),
     count_that_is_read: ("reads an element of `n` that another iteration stores", "serial=True"),
     two_stores_a_distance_apart: ("two iterations store to the same element of `o`", "accumulate"),
 }
@@ -269,7 +276,24 @@ def flag_that_is_read(x: Any) -> Any:
     return x
 
 
+def read_by_whom_stores_it(x: Any) -> Any:
+    for i in qd.range(2):
+        pull = qd.local(0.0)
+        with qd.when(i != 1):
+            pull += x[0]
+        x[i] += pull
+    return x
+
+
+def read_in_a_loop_without_iterations(x: Any) -> Any:
+    for i in qd.range(4):
+        for _ in qd.range(0):
+            x[i] += x[0]
+    return x
+
+
 FINE = (
+    read_by_whom_stores_it, read_in_a_loop_without_iterations,
     others_divided_by_the_first, pulled_by_the_other_half, flag_that_is_read,
     flag_of_many, the_last_by_its_index, every_second_in_place, flipped_in_place, borders_of_one_value,
     steps_in_one_thread, one_iteration, accumulated, halves_that_do_not_meet, set_before_it_is_read,
@@ -320,13 +344,12 @@ def test_a_loop_that_another_iteration_ends_is_no_mistake() -> None:
 
 
 def drawn_loop(draw: random.Random) -> tuple[str, str]:
-    """Returns the body of a loop over 1 to 6 that stores into `x` of ten elements and reads it, and its inner loop."""
+    """Returns a body that stores into `x` of ten elements and reads it, for 1 to 2 or to 5, and its inner loop."""
     low, size = draw.randrange(5), draw.randrange(1, 5)
     inner = f"for j in qd.range({low}, {low + size}):"
-    index = draw.choice(("j", "j + 1", "i", "i + 1", "i - 1", "0", "3", "9", "k[i]", "2 * i - 1"))
-    index = index if "2 *" not in index or size < 4 else "i"
+    index = draw.choice(("j", "j + 1", "i", "i + 1", "i - 1", "0", "3", "9", "k[i]", "2 * i - 1", "9 - j", "j // 2"))
     condition = draw.choice(("", "", "with qd.when(i != j): ", "with qd.when(x[0] > 5): "))
-    place = draw.choice(("i", "i", "i", "i + 1", "i + 3"))
+    place = draw.choice(("i", "i", "i", "i + 1", "i + 3", "7 - i", "2 * i - 1", "9 - 2 * (i - 1)"))
     store = draw.choice((f"x[{place}] += v", f"x[{place}] = v"))
     return f"{condition}s.value = s.value + x[{index}]", f"{inner}|{store}"
 
@@ -335,8 +358,9 @@ def drawn_loop(draw: random.Random) -> tuple[str, str]:
 def test_the_interpreter_finds_a_race_where_one_is_told(seed: int) -> None:
     read, rest = drawn_loop(random.Random(seed))
     inner, store = rest.split("|")
+    stop = 3 if seed % 3 == 0 else 6
     lines = [
-        "def f(x, k):", "  for i in qd.range(1, 6):", "    s = qd.local(0.0)", f"    {inner}", f"      {read}",
+        "def f(x, k):", f"  for i in qd.range(1, {stop}):", "    s = qd.local(0.0)", f"    {inner}", f"      {read}",
         "    v = s.value", f"    {store}", "  return x",
     ]  # fmt: skip
     names: dict[str, Any] = {"qd": qd}
