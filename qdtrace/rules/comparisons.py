@@ -62,6 +62,19 @@ def zero_without_remainder(w: Emitter, op: str, ops: Operands, params: Params) -
     return None
 
 
+@TABLE.rule("eq", on="number")
+def equals_extreme(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
+    """x == max(x, y) -> x >= y, x == min(x, y) -> x <= y: which operand a slope goes to (NaN is neither)"""
+    for x, extreme in (ops, ops[::-1]):
+        for name, kept in (("max", "ge"), ("min", "le")):
+            one, other = w.defined_by(extreme, name) or (None, None)
+            if one is None or other is None:
+                continue
+            if same(one, x) or same(other, x):
+                return w.op(kept, x, other if same(one, x) else one)
+    return None
+
+
 @TABLE.rule("eq ne", on="bool", constant=True)
 def compare_with_bool(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """b == true -> b, b == false -> not b, and the other way round for !="""

@@ -135,13 +135,27 @@ def round_of_whole(w: Emitter, op: str, ops: Operands, params: Params) -> Atom |
 @TABLE.rule("div", on="float", constant=True)
 def float_div_by_power_of_two(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x / 2**k -> x * 2**-k, where both are normal numbers"""
-    c = _number(ops[1])
+    inverse = _exact_inverse(ops[1])
+    return None if inverse is None else w.op("mul", ops[0], inverse)
+
+
+@TABLE.rule("div", on="float")
+def float_div_by_powers_of_two(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
+    """x / select(c, 2**k, 2**m) -> x * select(c, 2**-k, 2**-m): shares of the slope of a maximum"""
+    chosen = w.defined_by(ops[1], "select")
+    if chosen is None:
+        return None
+    a, b = map(_exact_inverse, chosen[1:])
+    return None if a is None or b is None else w.op("mul", ops[0], w.op("select", chosen[0], a, b))
+
+
+def _exact_inverse(atom: Atom) -> Literal | None:
+    """Returns the inverse of a constant that is a power of two, where both are normal numbers."""
+    c = _number(atom)
     if not c or math.isinf(c) or abs(math.frexp(c)[0]) != 0.5:
         return None
-    dtype = ops[1].dtype
-    if not (_is_normal(c, dtype) and _is_normal(1 / c, dtype)):
-        return None
-    return w.op("mul", ops[0], floating(1 / c, dtype))
+    dtype = atom.dtype
+    return floating(1 / c, dtype) if _is_normal(c, dtype) and _is_normal(1 / c, dtype) else None
 
 
 def is_whole(eqn: Eqn | None) -> bool:

@@ -23,13 +23,14 @@ from tests.selection import drawn
 ALONG = "vectors along its loops"
 HEADER = """program rows(x: ref[i32,{n}x{m}], z: ref[f32,{n}x{m}], w: ref[i32,{m}], i: ref[i32,{m}])
   buffer y: ref[i32,{n}x{m}] = 3:i32
+  buffer u: ref[f32,{n}x{m}] = 0.5:f32
   buffer out: ref[f32,{n}]
   range_for r in 0:i32 : {n}:i32
     a: cell[i32,{m}] = cell[dtype=i32, shape=({m})]
     for at in 0:i32 : {m}:i32 : 1:i32
       store a at at
 """
-FOOTER = "    f: f32 = convert[dtype=f32] {total}\n    g: f32 = add f {most}\n    store out g r\n  return y, out\n"
+FOOTER = "    f: f32 = convert[dtype=f32] {total}\n    g: f32 = add f {most}\n    store out g r\n  return y, u, out\n"
 
 
 class _Maker:
@@ -51,7 +52,7 @@ class _Maker:
             f"most: i32 = load i k{k}", "bit: i32 = and most 1:i32", f"near: i32 = add k{k} bit",
             "row: i32 = and r 1:i32", f"far: i32 = add k{k} row",
         ]  # fmt: skip
-        values = [f"k{k}", self.total]
+        values = [f"k{k}", self.total] if self.rng.integers(3) else [f"k{k}", self.total, f"s{k}"]
         for n in range(self.rng.integers(1, 5)):
             at = self.pick(*(f"k{k}",) * 5, "next", "back", "2:i32", "mod", "near", "far")
             place = self.pick(f"x r {at}", f"w {at}", f"a {at}", f"y r {at}")
@@ -71,6 +72,9 @@ class _Maker:
         operands = (f"s{k}", value) if self.pick("left", "right", "left") == "left" else (value, f"s{k}")
         lines += [f"q: f32 = load z r {self.pick(f'k{k}', 'next', '0:i32')}"]
         lines += [f"m: f32 = {self.pick('max', 'min')} o{k} q", f"t: i32 = {op} {' '.join(operands)}"]
+        if self.rng.integers(3):  # what was largest so far, with this trip or without it
+            most = self.pick("m", f"o{k}")
+            lines.insert(len(lines) - (0 if most == "m" else int(self.rng.integers(4))), f"store u {most} r k{k}")
         renamed = [_suffixed(line, k) for line in (*lines, "yield t m")]
         head = f"    c{k}: i32, d{k}: f32 = for k{k} in {bounds} carry s{k} = {self.total}, o{k} = {self.most}\n"
         self.total, self.most = f"c{k}", f"d{k}"
@@ -125,6 +129,7 @@ SUM = """program p(x: ref[f32,50x200], y: ref[f32,50x200])
   return out, y
 """
 UP, ROW, ADD = "0:i32 : 200:i32 : 1:i32", "r k", "      t: f32 = add c v"
+SHARE = "      u: f32 = add w v\n      t: f32 = mul c u"
 
 
 @pytest.mark.parametrize(
@@ -140,7 +145,12 @@ UP, ROW, ADD = "0:i32 : 200:i32 : 1:i32", "r k", "      t: f32 = add c v"
         (UP, "k r", ADD, False),  # along a column, lanes are neighbours
         (UP, ROW, "      t: f32 = sub v c", False),  # not a sum
         (UP, ROW, "      u: f32 = add c v\n      t: f32 = mul u 0.5:f32", False),
-        (UP, ROW, ADD + "\n      store y t r k", False),  # every partial sum is kept
+        (UP, ROW, ADD + "\n      store y t r k", True),  # every partial sum is kept
+        ("199:i32 : -1:i32 : -1:i32", ROW, "      store y c r k\n" + ADD, True),
+        (UP, ROW, "      store y c r k\n      t: f32 = max c v", True),
+        (UP, ROW, "      w: f32 = load y r k\n      store y c r k\n" + SHARE, True),
+        (UP, ROW, "      store y c r k\n      w: f32 = load y r k\n      t: f32 = max c w", False),  # in this order
+        (UP, ROW, "      u: f32 = mul c v\n      t: f32 = add c u", False),  # a value that depends on the sum
         (UP, ROW, ADD + "\n      store y v r 0:i32", False),  # the last trip's value stays
         (UP, ROW, ADD + "\n      n: i32 = sub 199:i32 k\n      store y v r k\n      q: f32 = load y r n", False),
     ],
@@ -186,14 +196,14 @@ def test_lanes_of_rows_in_few_sets_of_the_cache(length: int, vectors: int) -> No
     assert plan_task(task, Target.named("avx512"), EmitOptions(vectorize=True)).shape.vectors == vectors
 
 
-@pytest.mark.parametrize("results", ["y, out", "out"])
+@pytest.mark.parametrize("results", ["y, u, out", "out"])
 def test_passes_keep_what_random_rows_give(results: str) -> None:
     """What is stored in loops and not read goes, and first accumulations in loops become stores."""
     changed = 0
     for seed in range(drawn(45)):
         rng = np.random.default_rng(seed)
         n, m = int(rng.integers(1, 4)), int(rng.integers(6, 9))
-        program = parse_program(rows(seed, n, m).replace("return y, out", f"return {results}"))
+        program = parse_program(rows(seed, n, m).replace("return y, u, out", f"return {results}"))
         args = arguments(rng, n, m)
         want = evaluate(program, args)
         made = FirstAccumulations()(DeadStores()(program))

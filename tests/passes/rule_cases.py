@@ -225,6 +225,13 @@ CASES: dict[str, list[Case]] = {
     "abs_of_abs": [(F, "(abs (abs x))", "(abs x)"), (F, "(abs (neg x))", "(abs x)"), (F, "(abs (sqrt x))", None)],
     "even_function": [(F, "(cos (neg x))", "(cos x)"), (F, "(cosh (abs x))", "(cosh x)"), (F, "(cos (sqrt x))", None)],
     "round_of_whole": [(F, "(floor (ceil x))", "(ceil x)"), (F, "(floor (sqrt x))", None)],
+    "equals_extreme": [
+        (F, "(eq x (max x y))", "(ge x y)"),
+        (F, "(eq (max x y) y)", "(ge y x)"),
+        (N, "(eq x (min y x))", "(le x y)"),
+        (F, "(eq x (max y 1.0:f32))", None),
+        (F, "(ne x (max x y))", None),
+    ],
     "float_div_by_power_of_two": [
         (F, "(div x 8.0:f32)", "(mul x 0.125:f32)"),
         (F, "(div x -0.25:f32)", "(mul x -4.0:f32)"),
@@ -234,6 +241,12 @@ CASES: dict[str, list[Case]] = {
         (F, "(div x nan:f32)", None),
         (F, "(div x 1.7014118346046923e+38:f32)", None),
         (N, "(div x 8:i32)", None),
+    ],
+    "float_div_by_powers_of_two": [
+        (F, "(div x (select (lt x y) 2.0:f32 1.0:f32))", "(mul x (select (lt x y) 0.5:f32 1.0:f32))"),
+        (F, "(div x (select (lt x y) 2.0:f32 3.0:f32))", None),
+        (F, "(div x (select (lt x y) 0.0:f32 1.0:f32))", None),
+        (F, "(div x (select (lt x y) y 1.0:f32))", None),
     ],
     "float_div_by_constant": [
         (D, "(div x 4.0:f64)", "(mul x 0.25:f64)"),

@@ -55,6 +55,8 @@ def inners() -> list[Any]:
     made += [lambda b, x, y: (b("bitcast", b("bitcast", x, dtype=DType.u32), dtype=DType.f32), "bitcast(bitcast(x))")]
     made += [lambda b, x, y: (b("convert", b("lt", x, y), dtype=DType.f32), "convert(x < y)")]
     made += [lambda b, x, y, c=c: (b("select", literal(c, DType.bool), x, y), f"select({c})") for c in (False, True)]
+    two, half = (literal(c, DType.f32) for c in (2.0, 0.5))
+    made += [lambda b, x, y: (b("select", b("lt", x, y), two, half), "select(x < y, 2, 0.5)")]
     made += [lambda b, x, y: (b("convert", b("convert", x, dtype=DType.f64), dtype=DType.f32), "f32(f64(x))")]
     return made
 

@@ -49,6 +49,7 @@ PLAIN = """
 (not (and c d))  (eq (sub x y) 0:T)  (ne (neg x) 0:T)  (lt (convert[i32] x) 300:i32)  (eq (convert[T] c) 2:T)
 (ne (sign (and x 7:T)) 1:T)  (eq 1:T (sign (and x 7:T)))  (ne (sign x) 1:T)  (lt (sign (or (and x 7:T) 1:T)) 1:T)
 (and (eq x 0:T) (ne (rem x y) 0:T))  (and (ne (rem x 7:T) 0:T) (eq 0:T x))  (and (eq y 0:T) (ne (rem x y) 0:T))
+(eq x (max x y))  (eq (max y x) x)  (eq x (min x y))  (eq (min x y) y)
 (mul (convert[i16] x) (convert[i16] y))  (lt (mul (convert[i32] x) (convert[i32] y)) 70000:i32)
 """
 ONE = """

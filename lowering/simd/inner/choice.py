@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lowering.simd.critical_path import PORTS, cycles
+from lowering.simd.critical_path import LATENCY, PORTS, cycles
 from lowering.simd.divergence.one_lane import GATHERED, LOADED, SCALAR_PORTS, SCATTERED
 from lowering.simd.inner.facts import InnerLoop, inner_loops
 from lowering.simd.lane_facts import LaneFacts
 from qdtrace.analysis.cost import GUESS, operations
 from qdtrace.analysis.index.trips import trip_count
 from qdtrace.ir.memory import indices_of, reference
-from qdtrace.ir.primitives import CELL, FOR, LOAD
+from qdtrace.ir.primitives import ADD, CELL, FOR, LOAD
 from qdtrace.ir.program import Var, is_local, ref_type
 from qdtrace.ir.walk import is_innermost, is_rare
 
@@ -32,6 +32,10 @@ LIGHT_BODY = 40
 """Bodies of loops up to this cost get four vectors, others two: sums of the former wait for each other."""
 ENDS = 40
 """Cycles of a loop besides its steps: the rest of the trips under a mask, and the sum of all lanes."""
+UNCHANGED = 5
+"""Operations of a step of a running product or extreme that rarely changes, and is then a test (`prefixes`)."""
+SCAN = 3
+"""Operations for each doubling of the lanes that a running sum combines, and operations that a vector waits for."""
 FAR = 1 << 15
 """Bytes of private memory of all lanes from which on an access of it takes twice as long."""
 
@@ -113,14 +117,17 @@ class _Estimate:
         """Returns the cycles of a loop in lanes, and in vectors along it."""
         lane = sum(map(self.block, loop.eqn.blocks), _Cycles()).lane
         varying = loop.uniformity.varying
-        each = 0.0
+        each, wait = 0.0, 0.0
         for eqn in loop.eqn.blocks[0].eqns:
             if eqn.primitive.is_access:
                 each += _operations(loop.facts, eqn, loop.facts.task.index, varying, self.target, loop.width)
+            elif eqn in loop.scans and eqn.primitive is not ADD:
+                each += UNCHANGED
             elif not varying.isdisjoint(eqn.outvars):
-                each += eqn.primitive.cost
+                each += eqn.primitive.cost * (SCAN * loop.width.bit_length() if eqn in loop.scans else 1)
+                wait += SCAN * LATENCY if eqn in loop.scans else 0
         steps = -(-loop.trips // (loop.width * loop.vectors)) * loop.vectors
-        return _Cycles(loop.trips * lane, steps * each / PORTS + ENDS)
+        return _Cycles(loop.trips * lane, steps * max(each / PORTS, wait) + ENDS)
 
 
 def _operations(

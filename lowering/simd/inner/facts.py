@@ -1,4 +1,4 @@
-"""Loops whose trips may run in any order, side by side: no trip meets what another one writes, and carries are sums."""
+"""Loops whose trips may run side by side: no trip meets what another one writes, and carries are sums or scans."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from lowering.llvm.facts import TaskFacts
 from lowering.llvm.types import MEMORY, PRIVATE
 from lowering.plan.sums import Where
+from lowering.simd.inner.scans import scan_of, scheduled
 from qdtrace.analysis.index.injectivity import Injectivity
 from qdtrace.analysis.index.trips import loop_values
 from qdtrace.analysis.uniformity import Uniformity, analyse_uniformity
@@ -69,8 +70,12 @@ class InnerLoop:
     first: int
     """The smallest index of a trip; the others follow it one by one."""
     trips: int
-    sums: tuple[str, ...]
-    """The operation by which each carry is summed."""
+    sums: tuple[str | None, ...]
+    """The operation by which each carry is summed; None for one that trips read, which is a scan."""
+    scans: dict[Eqn, Var]
+    """The equations that combine carries which trips read, with these carries."""
+    descends: bool
+    """True if the trip of the largest index is the first."""
     width: int = 1
     vectors: int = 1
 
@@ -87,16 +92,20 @@ def _inner_loop(facts: TaskFacts, eqn: Eqn, sums: Sums, reassociates: bool) -> I
         return None
     carries = carried_params(eqn, block)
     ops = [_operation(block, c, r, reassociates) for c, r in zip(carries, block.results, strict=True)]
-    known = [op for op in ops if op is not None]
-    if len(known) < len(ops):
+    found = [(scan_of(block, c, r, reassociates), c) for c, r in zip(carries, block.results, strict=True)]
+    scans = {e: c for (e, c), op in zip(found, ops, strict=True) if not op and e is not None and c.dtype in SUMMED}
+    eqns = scheduled(block.eqns, scans) if scans else block.eqns
+    if len(scans) < ops.count(None) or eqns is None:
         return None
     first = min(values.start, values.start + values.step * (values.count - 1))
     index = block.params[0]
-    task = Task("range_for", index, *eqn.bounds[:2], Block((), block.eqns, ()))
+    task = Task("range_for", index, *eqn.bounds[:2], Block((), eqns, ()))
     uniformity = analyse_uniformity(task, varying=frozenset(carries))
     if not _trips_are_apart(facts, eqn, uniformity, sums):
         return None
-    return InnerLoop(eqn, InnerFacts(task, facts), uniformity, first, values.count, tuple(known))
+    return InnerLoop(
+        eqn, InnerFacts(task, facts), uniformity, first, values.count, tuple(ops), scans, descends=values.step < 0
+    )
 
 
 def _operation(block: Block, carry: Var, result: object, reassociates: bool) -> str | None:
