@@ -18,6 +18,7 @@ from qdtrace.compose.bounds_from import BoundsFrom
 from qdtrace.compose.byte_order import PLAIN, is_foreign, native
 from qdtrace.compose.byte_order import has_foreign as has_foreign_order
 from qdtrace.compose.depth import depth_told
+from qdtrace.compose.doubts import settled
 from qdtrace.compose.explain import failure_in
 from qdtrace.compose.garbage import paused_garbage_collection
 from qdtrace.compose.staged import Programs, note_programs
@@ -191,7 +192,7 @@ class Jitted(Wrapped[P, R_co]):
                 raise_failures()
             results = function(*args, **kwargs) if kwargs else function(*args)  # each argument more takes time
             if programs.suspects:
-                results = _waited(results, programs)
+                results = _waited(results, programs, args, kwargs)
         except Exception as error:
             try:
                 results = self._again(error, function, programs, args, kwargs)
@@ -283,7 +284,7 @@ class Jitted(Wrapped[P, R_co]):
             if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
                 with jax.disable_jit(False):  # loops of this package exist only while a function is traced
                     return function(*args, **kwargs)
-            with paused_garbage_collection(), programs.open(), scope(inside):
+            with paused_garbage_collection(), programs.open(jax.tree.leaves((args, kwargs))), scope(inside):
                 given = [] if self._bounds is None else self._bounds.traced(args, kwargs)
                 request = Request(self._function, args, kwargs, self._name, options, self._donations, given)
                 return results_of(request)
@@ -331,15 +332,19 @@ class Jitted(Wrapped[P, R_co]):
                 raise error
             raise better from None
         args, kwargs = converted
-        return _waited(function(*args, **kwargs), programs)
+        return _waited(function(*args, **kwargs), programs, args, kwargs)
 
     def __repr__(self) -> str:
         return f"<qd.jit {self._name}>"
 
 
-def _waited(results: Any, programs: Programs) -> Any:
+def _waited(results: Any, programs: Programs, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Results of a call whose programs may fail, once they are there: the error belongs to this call. On a GPU nobody
     waits: what failed is raised by a later call, or by `qd.block_until_ready`."""
+    if programs.doubts:
+        programs.doubts, due = settled(programs.doubts, (args, kwargs))
+        for doubt, array in due:
+            doubt.tell(array)
     arrays = compat.arrays_behind(results) if programs.suspects else ()
     found = [x for x in arrays if programs.interpreted or compat.is_on_host(x)]
     if found and programs.may_fail():  # in this order: the answer takes all passes, of a program that may never run

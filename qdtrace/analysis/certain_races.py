@@ -47,12 +47,6 @@ class Race:
     `last` (one element), `neighbour` (read at a distance) or `twice` (stored at a distance)."""
     store: Eqn
 
-    @property
-    def buffer(self) -> str:
-        """The name of the buffer that it stores into."""
-        ref = self.store.invars[0]
-        return ref.hint if isinstance(ref, Var) else ""
-
 
 def certain_race(task: Task) -> Race | None:
     """Returns the first race that the task has in every run, or None if none is certain."""

@@ -1,4 +1,4 @@
-"""Finds faults that a traced program has in every run: races, reads of unset buffers, endless loops.
+"""Finds faults of a traced program before it runs: races, reads of unset buffers, endless loops.
 
 The first two are warnings, and the program runs all the same: nothing here proves that the user needs the
 elements that are wrong. A loop that never ends is refused.
@@ -9,13 +9,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.certain_races import certain_race
+from qdtrace.analysis.lost_updates import lost_updates
+from qdtrace.compose.doubts import Doubt
+from qdtrace.compose.staged import note_doubt
 from qdtrace.errors import TraceValueError, warn
-from qdtrace.ir.memory import written
+from qdtrace.ir.memory import reference, written
 from qdtrace.ir.primitives import ATOMIC, LOAD, STORE, WHILE
-from qdtrace.ir.program import Literal, Var, is_global
+from qdtrace.ir.program import Literal, Var, is_global, ref_type
 from qdtrace.ir.walk import walk_eqns
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from qdtrace.ir.program import Atom, Eqn, Program, Task
 
 _ORDER = "iterations run in no order"
@@ -48,21 +53,40 @@ _RACES = {
 }
 
 
-def check_foreseen(program: Program, *, debug: bool) -> None:
+_FIXES = {
+    "add": "accumulate, which loses nothing: `b[k] += v`",
+    "sub": "accumulate, which loses nothing: `b[k] -= v`",
+    **{op: f"accumulate, which loses nothing: `b.at[k].{op}(v)`" for op in ("mul", "min", "max")},
+    None: "run the loop in one thread, in order: `qd.range(n, serial=True)`",
+}
+_LOST = (
+    "a race where two iterations have one index: both load the element of `{name}`, and what one of them stores is lost"
+)
+
+
+def check_foreseen(program: Program, operands: Mapping[Var, object], *, debug: bool) -> None:
     """Warns with `QdWarning` at the user's line of each task that races in every run, and of each buffer that is read
-    unset; a run with `debug` finds both. Raises TraceValueError at a `qd.while_` that nothing in its task can end."""
+    unset; a run with `debug` finds both. `operands` are the values of parameters, where the trace knows them. Raises
+    TraceValueError at a `qd.while_` that nothing in its task can end."""
     _refuse_endless(program)
     if not debug:
-        _warn_of_races(program)
+        _warn_of_races(program, operands)
         _warn_of_unset(program)
 
 
-def _warn_of_races(program: Program) -> None:
+def _warn_of_races(program: Program, operands: Mapping[Var, object]) -> None:
     for task in program.tasks:
         race = certain_race(task)
         if race is not None:
             rule, fix = _RACES[race.kind]
-            warn(f"a race: {rule.format(name=race.buffer)}, as {_ORDER}\nhelp: {fix}", race.store.loc)
+            warn(f"a race: {rule.format(name=reference(race.store).hint)}, as {_ORDER}\nhelp: {fix}", race.store.loc)
+            continue
+        for lost in lost_updates(task):
+            text = f"{_LOST.format(name=reference(lost.store).hint)}\nhelp: {_FIXES[lost.operation]}"
+            if lost.array is None:
+                warn(text, lost.store.loc)
+            elif lost.array in operands and not any(lost.array in written(walk_eqns(t.body)) for t in program.tasks):
+                note_doubt(operands[lost.array], Doubt(text, lost.store.loc, lost.place, ref_type(lost.array).shape))
 
 
 def _refuse_endless(program: Program) -> None:

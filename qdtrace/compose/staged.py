@@ -1,7 +1,8 @@
 """The programs that a function was staged into: if one may fail, a call waits for its end.
 
 Each compiled function has a list of programs. While a function is traced its list is open, and so are those of the
-functions around it, as a call fails if a program of a function that it calls does.
+functions around it, as a call fails if a program of a function that it calls does. What is told by the elements of
+arguments (`doubts`) is noted with the number of the argument in the innermost list.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
+    from collections.abc import Generator, Iterable, Sequence
 
+    from qdtrace.compose.doubts import Doubt
     from qdtrace.compose.staged_program import StagedProgram
 
 _open: ContextVar[tuple[Programs, ...]] = ContextVar("qdtrace_staged", default=())
+_arguments: ContextVar[Sequence[object]] = ContextVar("qdtrace_arguments", default=())
+"""Leaves of the arguments of the innermost function that is traced."""
 
 
 class Programs:
@@ -27,6 +31,8 @@ class Programs:
         """True if a program runs in the interpreter, whose failures belong to the call."""
         self.suspects: dict[StagedProgram, None] = {}
         """Programs that are not known to be free of checks."""
+        self.doubts: list[tuple[int, Doubt]] = []
+        """Doubts that no call has decided yet, each with the number of an argument's leaf."""
 
     def add(self, program: StagedProgram) -> None:
         """Adds a program."""
@@ -44,13 +50,14 @@ class Programs:
         return False
 
     @contextmanager
-    def open(self) -> Generator[None]:
-        """Opens a block in which staged programs are added to this list."""
-        token = _open.set((*_open.get(), self))
+    def open(self, arguments: Sequence[object] = ()) -> Generator[None]:
+        """Opens a block in which staged programs are added to this list; `arguments` are leaves of those traced."""
+        token, given = _open.set((*_open.get(), self)), _arguments.set(arguments)
         try:
             yield
         finally:
             _open.reset(token)
+            _arguments.reset(given)
 
 
 def note_programs(programs: Iterable[StagedProgram]) -> None:
@@ -58,3 +65,10 @@ def note_programs(programs: Iterable[StagedProgram]) -> None:
     for owner in _open.get():
         for program in programs:
             owner.add(program)
+
+
+def note_doubt(value: object, doubt: Doubt) -> None:
+    """Leaves a doubt about an argument of the innermost function to its calls; about other values nothing is told."""
+    for number, argument in enumerate(_arguments.get()):
+        if argument is value:
+            _open.get()[-1].doubts.append((number, doubt))

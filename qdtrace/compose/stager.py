@@ -216,7 +216,7 @@ class Stager:
         results = [*states.values(), *(p.ref for p in waiting)]
         traced = segment.finish(results, self._donations(states))
         telling = Telling(traced, self.options)
-        check_foreseen(traced, debug=bool(self.options.debug))
+        check_foreseen(traced, dict(segment.operands), debug=bool(self.options.debug))
         program = telling.program
         checks = segment.may_fail() and not (results and self._is_last()) and self._fails(program)
         if checks:

@@ -173,7 +173,7 @@ def _inplace(name: str, function: Any) -> Any:
             raise TraceValueError(
                 "a whole buffer cannot be changed inside a loop",
                 loc=user_loc(),
-                help="change one element: `x[i] += v`",
+                help="change its element: `x[()] += v`" if self.shape == () else "change one element: `x[i] += v`",
             )
         note_write(self)
         _assign(self, function(self.__jax_array__(), as_value(value)))

@@ -268,6 +268,17 @@ def pulled_by_the_other_half(x: Any) -> Any:
     return x
 
 
+def stored_at_its_own_index(x: Any) -> Any:
+    k = jnp.array([3, 2, 1, 0])
+    for i in qd.range(4):
+        x[i] = x[i] + k[i]
+    for i in qd.range(4, serial=True):
+        x[k[i]] = x[k[i]] + 1
+    for i in qd.range(4):
+        x[k[i]] += 1
+    return x
+
+
 def flag_that_is_read(x: Any) -> Any:
     found = qd.zeros((), bool)
     for i in qd.range(4):
@@ -293,7 +304,7 @@ def read_in_a_loop_without_iterations(x: Any) -> Any:
 
 
 FINE = (
-    read_by_whom_stores_it, read_in_a_loop_without_iterations,
+    read_by_whom_stores_it, read_in_a_loop_without_iterations, stored_at_its_own_index,
     others_divided_by_the_first, pulled_by_the_other_half, flag_that_is_read,
     flag_of_many, the_last_by_its_index, every_second_in_place, flipped_in_place, borders_of_one_value,
     steps_in_one_thread, one_iteration, accumulated, halves_that_do_not_meet, set_before_it_is_read,

@@ -62,7 +62,7 @@ def read_after(
         f"{what} is set inside the {where} and read after it",
         loc=loc,
         notes=(f"the {where} is at {region}", "its body is traced once, also when it would not run at all", *notes),
-        help="set it outside of the loop, or keep it in a buffer or a qd.local",
+        help=_set(what) or "set it outside of the loop, or keep it in a buffer or a qd.local",
     )
 
 
