@@ -18,7 +18,6 @@ from qdtrace.compose.bounds_from import BoundsFrom
 from qdtrace.compose.byte_order import PLAIN, is_foreign, native
 from qdtrace.compose.byte_order import has_foreign as has_foreign_order
 from qdtrace.compose.depth import depth_told
-from qdtrace.compose.doubts import settled
 from qdtrace.compose.explain import failure_in
 from qdtrace.compose.garbage import paused_garbage_collection
 from qdtrace.compose.staged import Programs, note_programs
@@ -342,9 +341,7 @@ def _waited(results: Any, programs: Programs, args: tuple[Any, ...], kwargs: dic
     """Results of a call whose programs may fail, once they are there: the error belongs to this call. On a GPU nobody
     waits: what failed is raised by a later call, or by `qd.block_until_ready`."""
     if programs.doubts:
-        programs.doubts, due = settled(programs.doubts, (args, kwargs))
-        for doubt, array in due:
-            doubt.tell(array)
+        programs.settle((args, kwargs))
     arrays = compat.arrays_behind(results) if programs.suspects else ()
     found = [x for x in arrays if programs.interpreted or compat.is_on_host(x)]
     if found and programs.may_fail():  # in this order: the answer takes all passes, of a program that may never run

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
+from qdtrace.compose.doubts import settled
+
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
 
@@ -48,6 +50,12 @@ class Programs:
                 return True
             self.suspects.pop(program, None)  # another thread may have been here
         return False
+
+    def settle(self, arguments: object) -> None:
+        """Tells the doubts that the arguments of a call decide."""
+        self.doubts, due = settled(self.doubts, arguments)
+        for doubt, array in due:
+            doubt.tell(array)
 
     @contextmanager
     def open(self, arguments: Sequence[object] = ()) -> Generator[None]:
