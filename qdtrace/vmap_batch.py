@@ -14,7 +14,7 @@ from qdtrace.trace import compat
 from qdtrace.trace.allocation import empty
 from qdtrace.trace.dtypes import mode_for
 from qdtrace.trace.loops import range as qd_range
-from qdtrace.vmap_factors import with_kernels
+from qdtrace.vmap_panels import PANEL, with_kernels, with_loops
 from qdtrace.vmap_plan import Part, slot_of
 from qdtrace.vmap_stages import CPU, GPU, jaxprs_of, named, stages_of, varying
 
@@ -66,14 +66,17 @@ def _batched(part: Any, operands: Sequence[Value], axes: Sequence[int | None], s
     function = compat.function_of(part)
     in_axes = tuple(axis for _, axis in operands)
     mode = current().array_mapping
+    on_cpu = jax.default_backend() == "cpu"
     as_groups = mode == "group" or (mode == "auto" and jax.default_backend() == "gpu")
+    if on_cpu and not as_groups and size >= PANEL:
+        function = with_loops(function)
 
     def whole(*xs: Any) -> list[Any]:
         if all(axis is None for axis in in_axes):
             return list(function(*xs))
         mapped = jax.vmap(lambda *xs: list(function(*xs)), in_axes, list(axes), axis_size=size)
         if not as_groups:
-            return (with_kernels(mapped) if jax.default_backend() == "cpu" else mapped)(*xs)
+            return (with_kernels(mapped) if on_cpu else mapped)(*xs)
         flags = [axis is not None for axis in in_axes]
         if None in axes or refusal(part, flags) is not None:
             return with_groups(mapped)(*xs)

@@ -35,15 +35,19 @@ TILE = 6
 """Rows of the result in one loop body: with two vectors of columns their sums and operands fit 16 registers."""
 
 
-def with_products(f: Callable[..., Any], others: Callable[[Any], Any] | None = None) -> Callable[..., Any]:
+def with_products(f: Callable[..., Any], others: Callable[[Any], list[Any]] | None = None) -> Callable[..., Any]:
     """Returns a function of arrays whose batched products, those inside of its loops too, run by our kernels.
 
     Args:
         f: the function.
-        others: what becomes of any other equation.
+        others: the equations that any other one becomes.
     """
 
-    return rewritten(f, lambda eqns: [eqn if others is None else others(eqn) for eqn in _ours(eqns)])
+    def change(eqns: Sequence[Any]) -> list[Any]:
+        ours = _ours(eqns)
+        return ours if others is None else [one for eqn in ours for one in others(eqn)]
+
+    return rewritten(f, change)
 
 
 def rewritten(f: Callable[..., Any], change: Callable[[Sequence[Any]], Sequence[Any]]) -> Callable[..., Any]:

@@ -124,7 +124,7 @@ def described(eqn: Any) -> tuple[str, int, str, str] | None:
     if found is None:
         return None
     one = _largest(compat.open_jaxpr(eqn.params["jaxpr"]).eqns)
-    shape = "x".join(map(str, one.outvars[0].aval.shape))
+    shape = "x".join(map(str, _result(one).shape))
     is_group = one.primitive.name == "qd_group"
     who = "a group of threads for each lane" if is_group else "array operations of XLA for all lanes together"
     return found[0], int(found[2]), "triton" if is_group else "xla", f"{who}; the largest: {one.primitive} of {shape}"
@@ -132,13 +132,18 @@ def described(eqn: Any) -> tuple[str, int, str, str] | None:
 
 def _largest(eqns: Iterable[Any]) -> Any:
     """Returns the equation whose results have most elements among those that a batched library has, inner ones too."""
-    known = FACTORISATIONS | _SPECTRAL | {"dot_general", "qd_product", "qd_factor", "conv_general_dilated"}
+    known = FACTORISATIONS | _SPECTRAL | {"dot_general", "qd_product", "qd_panels", "conv_general_dilated"}
     every = list(compat.all_eqns(tuple(eqns)))
     groups = [e for e in every if e.primitive.name == "qd_group"]
     return max(
         groups or [e for e in every if e.primitive.name in known] or every,
-        key=lambda e: e.outvars[0].aval.size,
+        key=lambda e: _result(e).size,
     )
+
+
+def _result(eqn: Any) -> Any:
+    """Returns the type of the largest result of an equation."""
+    return max((v.aval for v in eqn.outvars), key=lambda a: a.size)
 
 
 def _earliest(eqns: Sequence[Any], bound: Sequence[bool], heavy: Sequence[bool]) -> list[int]:

@@ -48,7 +48,7 @@ def _bind(jaxpr: Any, mapped: Sequence[bool], operands: Sequence[Any], interpret
     constants = list(compat.constants_of(jaxpr))
     known = dict(zip(opened.invars, zip(operands, mapped, strict=True), strict=True))
     made = list(dict.fromkeys(v for v in opened.outvars if isinstance(v, compat.Var) and v not in known))
-    lanes = _lanes(operands, mapped)
+    lanes = lanes_of(operands, mapped)
     found: dict[Any, Any] = {}
     every = [*zip(opened.constvars, constants, [False] * len(constants), strict=True)]
     every += zip(opened.invars, operands, mapped, strict=True)
@@ -91,12 +91,13 @@ def _apart(jaxpr: Any, results: Sequence[Any]) -> list[list[Any]]:
     return [part for _, part in parts]
 
 
-def _lanes(operands: Sequence[Any], mapped: Sequence[bool]) -> int:
+def lanes_of(operands: Sequence[Any], mapped: Sequence[bool]) -> int:
+    """Returns the number of lanes of operands."""
     return next(x.shape[0] for x, is_mapped in zip(operands, mapped, strict=True) if is_mapped)
 
 
 def _types(*operands: Any, jaxpr: Any, mapped: Any, interpret: bool) -> list[Any]:
-    lanes = _lanes(operands, mapped)
+    lanes = lanes_of(operands, mapped)
     outs = compat.open_jaxpr(jaxpr).outvars
     return [compat.array_type((lanes, *v.aval.shape), v.aval.dtype, operands) for v in outs]
 
@@ -199,7 +200,14 @@ def _adjoints(
 def _mapped(
     operands: Sequence[Any], axes: Sequence[Any], *, jaxpr: Any, mapped: Sequence[bool], interpret: bool
 ) -> tuple[list[Any], list[int]]:
-    """Makes lanes of the elements of another axis."""
+    bind = functools.partial(group_p.bind, jaxpr=jaxpr, interpret=interpret)
+    return with_more_lanes(bind, operands, axes, mapped)
+
+
+def with_more_lanes(
+    bind: Callable[..., list[Any]], operands: Sequence[Any], axes: Sequence[Any], mapped: Sequence[bool]
+) -> tuple[list[Any], list[int]]:
+    """Makes lanes of the elements of another axis, for a primitive of lanes; returns its results and their axes."""
     more = next(x.shape[a] for x, a in zip(operands, axes, strict=True) if a is not None)
     moved = [x if a is None else jnp.moveaxis(x, a, 0) for x, a in zip(operands, axes, strict=True)]
     lanes = next(x.shape[0 if a is None else 1] for x, a, m in zip(moved, axes, mapped, strict=True) if m)
@@ -213,8 +221,7 @@ def _mapped(
 
     new = [a is not None for a in axes]
     whole = map(joined, moved, new, mapped)
-    flags = tuple(map(max, new, mapped))
-    outs = group_p.bind(*whole, jaxpr=jaxpr, mapped=flags, interpret=interpret)
+    outs = bind(*whole, mapped=tuple(map(max, new, mapped)))
     return [y.reshape(more, lanes, *y.shape[1:]) for y in outs], [0] * len(outs)
 
 

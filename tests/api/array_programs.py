@@ -70,6 +70,22 @@ def function_of(names: tuple[str, ...]) -> Callable[..., Any]:
     return lane
 
 
+def loop_of(names: tuple[str, ...], trips: int) -> Callable[..., Any]:
+    """Returns the function of one lane that runs these steps again and again, with matrices that do not grow."""
+    step = function_of(names)
+
+    def lane(a: Any, m: Any, v: Any, x: Any) -> State:
+        def again(s: State, _: None) -> tuple[State, Any]:
+            s = {key: value.astype(s[key].dtype) for key, value in step(a, s["m"], s["v"], s["x"]).items()}
+            s = {**s, "m": jnp.tanh(s["m"]), "v": jnp.tanh(s["v"]), "x": jnp.tanh(s["x"])}
+            return s, (s["x"], s["v"])
+
+        state, seen = lax.scan(again, {"m": m, "v": v, "x": x, "k": jnp.int32(1)}, None, length=trips)
+        return {**state, "seen": seen}
+
+    return lane
+
+
 def draw(seed: int) -> tuple[tuple[str, ...], tuple[Any, ...], tuple[int | None, ...]]:
     """Draws steps, arguments and axes; `a` is the same in all lanes in one of two programs."""
     rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""Factorisations and solves of the matrices of all lanes in panels: values, derivatives of any order, and batches."""
+"""Factorisations, solves and loops over products of all lanes in panels: values, derivatives of any order, batches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ import numpy as np
 import pytest
 from jax import lax
 
-from qdtrace.vmap_factors import PANEL, with_kernels
+import qdtrace as qd
+from qdtrace.vmap_panels import LOOP_SIDES, PANEL, STEPS, with_kernels
+from tests.api.array_programs import STEPS as PARTS
+from tests.api.array_programs import loop_of
+from tests.selection import drawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +68,7 @@ def test_values_and_derivatives(name: str, count: int, n: int) -> None:
     f = FUNCTIONS[name]
     with jax.enable_x64(True):
         a = definite(count, n, "float64")
-        assert "qd_factor" in str(jax.make_jaxpr(with_kernels(f))(a))
+        assert "qd_panels" in str(jax.make_jaxpr(with_kernels(f))(a))
         for of in (lambda f: f, gradient):
             same(jax.jit(of(with_kernels(f)))(a), jax.jit(of(f))(a), 1e-11)  # conditions of some 100
         if n == 7:
@@ -98,10 +102,79 @@ def test_singular_matrices_and_nan_have_the_pivots_of_lapack() -> None:
 @pytest.mark.parametrize(("count", "n", "dtype"), [(PANEL - 1, 8, "f4"), (PANEL, 65, "f4"), (PANEL, 8, "c8")])
 def test_few_large_and_complex_matrices_stay_with_xla(count: int, n: int, dtype: str) -> None:
     a = jnp.ones((count, n, n), dtype)
-    assert "qd_factor" not in str(jax.make_jaxpr(with_kernels(jnp.linalg.cholesky))(a))
+    assert "qd_panels" not in str(jax.make_jaxpr(with_kernels(jnp.linalg.cholesky))(a))
 
 
 def test_lowered_for_a_gpu_it_is_xlas() -> None:
     a = jnp.ones((PANEL, 8, 8))
     text = jax.jit(with_kernels(FUNCTIONS["lower"])).trace(a).lower(lowering_platforms=("cuda",)).as_text()
     assert "triangular_solve" in text
+
+
+def products(a: Any, b: Any, steps: int = STEPS) -> Any:
+    def step(state: Any, k: Any) -> Any:
+        m, count = state
+        return (0.5 * m @ a @ b + jnp.eye(a.shape[0], dtype=m.dtype), count + 1), m[0] * k
+
+    return lax.scan(step, (a, 0), jnp.arange(steps, dtype=a.dtype))
+
+
+def text(f: Any, *args: Any) -> str:
+    return str(jax.make_jaxpr(f)(*args))
+
+
+@pytest.mark.parametrize(("count", "shared"), [(PANEL, False), (PANEL + 1, True)])
+def test_a_loop_over_products_keeps_its_panels(count: int, shared: bool) -> None:
+    with jax.enable_x64(True):
+        a, b = definite(count, 17, "float64"), 0.1 * definite(1, 17, "float64")[0]
+        b = b if shared else b * jnp.arange(1, count + 1)[:, None, None] / count
+        axes = (0, None if shared else 0)
+        ours, theirs = qd.vmap(products, axes), jax.vmap(products, axes)
+        assert text(ours, a, b).count("qd_panels") == 1
+        same(ours(a, b), theirs(a, b), 1e-12)
+        for of in (lambda f: lambda a, b: gradient(lambda c: f(a, c)[0][0])(b), _second):
+            same(jax.jit(of(ours))(a, b), jax.jit(of(theirs))(a, b), 1e-9)
+        again = jax.vmap(qd.vmap(products, axes), (1, None), 1), jax.vmap(jax.vmap(products, axes), (1, None), 1)
+        same(*(jax.jit(f)(jnp.stack([a, 2 * a], 1), b) for f in again), 1e-12)
+
+
+def _second(f: Any) -> Any:
+    return lambda a, b: jax.jvp(gradient(lambda a: f(a, b)[0][0]), (a,), (jnp.cos(a),))[1]
+
+
+@pytest.mark.parametrize(
+    ("count", "n", "steps"), [(PANEL - 1, 17, STEPS), (PANEL, LOOP_SIDES.stop, STEPS), (PANEL, 17, STEPS - 1)]
+)
+def test_loops_of_few_lanes_large_matrices_and_few_steps_stay_with_xla(count: int, n: int, steps: int) -> None:
+    a = definite(count, n, "float32")
+    assert "qd_panels" not in text(qd.vmap(lambda a: products(a, a, steps)), a)
+
+
+def test_loops_that_panels_do_not_hold_stay_with_xla() -> None:
+    a = definite(PANEL, 17, "float32")
+    every = lambda a: lax.scan(lambda m, _: (m @ a, m), a, None, length=100)  # noqa: E731
+    spectral = lambda a: lax.scan(lambda m, _: (m @ a + jnp.linalg.eigh(m)[1], None), a, None, length=STEPS)  # noqa: E731
+    weights = lambda a: lax.scan(lambda v, _: (jnp.tanh(a @ v), None), a[0], None, length=STEPS)  # noqa: E731
+    for f in (every, spectral, weights):
+        assert "qd_panels" not in text(qd.vmap(f), a)
+
+
+@pytest.mark.sample(full=2)
+@pytest.mark.parametrize("seed", range(drawn(4)))
+def test_random_loops(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    known = [name for name in PARTS if name != "loop that lanes leave"]
+    names = ("product", *map(str, rng.choice(known, size=2)))
+    n, count, shared = int(rng.choice((3, 16, 17, 20, 33))), int(rng.choice((16, 17, 33))), bool(rng.integers(2))
+    args = [rng.normal(size=size) / np.sqrt(n) for size in ((n, n) if shared else (count, n, n), (count, n, n))]
+    args += [rng.normal(size=(count, n)), rng.normal(size=count)]
+    dtype = str(rng.choice(("float32", "float64")))
+    digits = 1e-3 if dtype == "float32" else 1e-8  # of eight times three steps, whose conditions are some ten
+    with jax.enable_x64(True), qd.options(array_mapping="batch"):
+        args = [x.astype(dtype) for x in args]
+        lane, axes = loop_of(names, STEPS), (None if shared else 0, 0, 0, 0)
+        ours, theirs = qd.vmap(lane, axes), jax.vmap(lane, axes)
+        assert "qd_panels" in text(ours, *args)
+        same(jax.jit(ours)(*args), jax.jit(theirs)(*args), digits)
+        slopes = [jax.jit(gradient(lambda m, f=f: f(args[0], m, *args[2:])))(args[1]) for f in (ours, theirs)]
+        same(*slopes, digits)
