@@ -36,11 +36,14 @@ from qdtrace.ir.walk import bound_in_block, task_refs, walk_eqns
 from qdtrace.passes.base import Pass
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from qdtrace.analysis.index.affine import Form
     from qdtrace.analysis.machine import Machine
-    from qdtrace.ir.program import Literal
+    from qdtrace.ir.program import Atom, Literal
+
+    First = Callable[[Builder, list[Atom]], Atom]
+    """Emits the value that an element of a cell has at first."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +67,10 @@ class Contract(Pass):
         tasks = list(program.tasks)
         gone: set[Var] = set()
         for number, refs in wanted.items():
-            cells = _cells(tasks[number], refs, self.machine.private_bytes)
+            cells = cells_for(tasks[number], refs, self.machine.private_bytes)
             if cells:
-                tasks[number] = _with_cells(tasks[number], cells, program.initial)
+                first = {b: functools.partial(_constant, value) for b, value in program.initial.items()}
+                tasks[number] = with_cells(tasks[number], cells, first)
                 gone |= cells.keys()
         if not gone:
             return program
@@ -79,19 +83,20 @@ class Contract(Pass):
 
 
 @dataclass(frozen=True, slots=True)
-class _Cell:
+class Cell:
     """The private memory that replaces a buffer, and the index components that it keeps."""
 
     var: Var
     kept: tuple[int, ...]
 
 
-def _cells(task: Task, refs: Sequence[Var], private_bytes: int) -> dict[Var, _Cell]:
+def cells_for(task: Task, refs: Sequence[Var], private_bytes: int) -> dict[Var, Cell]:
+    """Returns the cells of references of which each iteration of a task uses elements of its own."""
     memory = TaskMemory(task)
     inner = {v for eqn in task.body.eqns for block in eqn.blocks for v in bound_in_block(block)}
     cells = [e.outvars[0] for e in walk_eqns(task.body) if e.primitive is CELL]
     room = private_bytes - sum([ref_type(cell).nbytes for cell in cells])
-    found: dict[Var, _Cell] = {}
+    found: dict[Var, Cell] = {}
     for ref in refs:
         mine = memory.shared.get(ref)
         if not mine or ref in memory.head_reads or any(e.primitive is ATOMIC for e in mine):
@@ -106,7 +111,7 @@ def _cells(task: Task, refs: Sequence[Var], private_bytes: int) -> dict[Var, _Ce
         cell = RefType(kind.dtype, tuple([kind.shape[d] for d in kept]), Space.LOCAL)
         if not cell.shape or cell.nbytes <= room:
             room -= cell.nbytes
-            found[ref] = _Cell(Var(cell, ref.hint), kept)
+            found[ref] = Cell(Var(cell, ref.hint), kept)
     return found
 
 
@@ -119,10 +124,14 @@ def _equal_components(indices: Sequence[Sequence[Form]], inner: set[Var]) -> tup
     return tuple([d for d, (a, *bs) in columns if all(b == a for b in bs) and inner.isdisjoint(a.variables())])
 
 
-class _WithCells(Rebuilder):
+def _constant(value: Literal, builder: Builder, at: list[Atom]) -> Atom:
+    return value
+
+
+class WithCells(Rebuilder):
     """Rebuilds a task with accesses to cells in place of buffers."""
 
-    def __init__(self, cells: Mapping[Var, _Cell]) -> None:
+    def __init__(self, cells: Mapping[Var, Cell]) -> None:
         super().__init__()
         self._cells = cells
 
@@ -136,7 +145,8 @@ class _WithCells(Rebuilder):
         self.append(eqn.rebuilt((cell.var, *values_of(eqn), *[indices[d] for d in cell.kept])))
 
 
-def _with_cells(task: Task, cells: Mapping[Var, _Cell], first: Mapping[Var, Literal]) -> Task:
+def with_cells(task: Task, cells: Mapping[Var, Cell], first: Mapping[Var, First]) -> Task:
+    """Returns a task with cells in place of references, which begin with what `first` emits for an element."""
     builder = Builder()
     builder.loc = task.loc
     for cell in cells.values():
@@ -144,7 +154,13 @@ def _with_cells(task: Task, cells: Mapping[Var, _Cell], first: Mapping[Var, Lite
         builder.append(Eqn(CELL, (), (cell.var,), params, (), task.loc))
     for ref, cell in cells.items():
         if ref in first:
-            fill = functools.partial(builder.store, cell.var, first[ref])
-            nest(builder, ref_type(cell.var).shape, lambda at, fill=fill: fill(*at), unroll=0, index="")
-    body = _WithCells(cells).rebuild_block(task.body)
+            _fill(builder, cell.var, first[ref])
+    body = WithCells(cells).rebuild_block(task.body)
     return task.rebuilt(body.rebuilt((*builder.current.eqns, *body.eqns)))
+
+
+def _fill(builder: Builder, cell: Var, first: First) -> None:
+    def store(at: list[Atom]) -> None:
+        builder.store(cell, first(builder, at), *at)
+
+    nest(builder, ref_type(cell).shape, store, unroll=0, index="")

@@ -28,12 +28,14 @@ from qdtrace.passes.mem2reg import Mem2Reg
 from qdtrace.passes.memory import Memory
 from qdtrace.passes.motion import ConstantExtraction, LoopInvariant
 from qdtrace.passes.observers import finish, listening, observers_for, teller
+from qdtrace.passes.own_rows import OwnRows
 from qdtrace.passes.peephole import Peephole
 from qdtrace.passes.predicate import Predicate
 from qdtrace.passes.prove_bounds import ProveBounds
 from qdtrace.passes.rare_behind import RareBehind
 from qdtrace.passes.reciprocals import Reciprocals
 from qdtrace.passes.recurrences import Recurrences
+from qdtrace.passes.reloads import Reloads
 from qdtrace.passes.reuse_donated import ReuseDonated
 from qdtrace.passes.scalar_replacement import ScalarReplacement
 from qdtrace.passes.share_private import SharePrivate
@@ -82,6 +84,8 @@ PASSES: Mapping[str, Callable[[Options, Machine], Pass]] = {
     "strength_reduction": lambda options, machine: StrengthReduction(),
     "recurrences": lambda options, machine: Recurrences(),
     "reciprocals": lambda options, machine: Reciprocals(options.changes_rounding),
+    "own_rows": lambda options, machine: OwnRows(machine),
+    "reloads": lambda options, machine: Reloads(machine),
     "jam": lambda options, machine: Jam(machine),
     "fills": lambda options, machine: Fills(),
     "first_stores": lambda options, machine: FirstStores(),
@@ -145,9 +149,8 @@ def stages(
 
     each_round = observers and (each_pass or options.dump_simplify or options.verify)
     simplify = simplify_for(options, on_round if each_round else None, differentiable=differentiable)
-    memory: tuple[Pass, ...] = ()
-    if options.opt_level > 0 and options.cfg_optimization:
-        memory = (memory_for(options, teller(observers, "on_memory")),)
+    whole = options.opt_level > 0 and options.cfg_optimization
+    memory = (memory_for(options, teller(observers, "on_memory")),) if whole else ()
     loops = options.opt_level > 0 and options.advanced_optimization
     canonical = (
         # Before cells are promoted, because a cell stored on both sides of one branch is surely stored.
@@ -179,16 +182,14 @@ def stages(
         *memory,
         simplify,
     )
-    # When loads are forwarded and branches empty, the costs of bodies and sides are final. Unrolled loops have
-    # constant indices, so private arrays are promoted once more, and their elements are forwarded.
-    # Cheaper operations come last, as other passes know `div` and `rem` only. Reciprocals move out of loops.
-    # Rare blocks first, as a loop that became straight code would have them in each step.
-    # Sums side by side load the same numbers, of which the last simplify leaves one load.
-    straight = ("rare_behind", *_UNROLLING, "last_iteration")
-    unrolled = (*map(of, straight), simplify, *map(of, _ON_UNROLLED), *memory)
-    cheaper = (of("predicate"), of("strength_reduction"), of("reciprocals"), of("jam"), simplify)
+    # When loads are forwarded and branches empty, the costs of bodies and sides are final. Unrolled loops have constant
+    # indices, so private arrays are promoted once more, and their elements are forwarded. Rare blocks first, as a loop
+    # that became straight code would have them in each step. Cheaper operations come last, as other passes know `div`
+    # and `rem` only. Sums side by side load the same numbers, of which the last simplify leaves one load.
+    unrolled = (*map(of, ("rare_behind", *_UNROLLING, "last_iteration")), simplify, *map(of, _ON_UNROLLED), *memory)
+    cheaper = tuple(map(of, ("own_rows", "reloads", "predicate", "strength_reduction", "reciprocals", "jam")))
     final = (
-        *((*unrolled, of("gather"), simplify, *cheaper) if loops else ()),
+        *((*unrolled, of("gather"), simplify, *cheaper, simplify) if loops else ()),
         # Again, because tasks may be fills, and overwrite whole buffers, now.
         of("fills"),
         # On initial values, when loops over few components are unrolled.

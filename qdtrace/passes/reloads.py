@@ -1,0 +1,154 @@
+"""Loads in place of values that an earlier loop computed and stored.
+
+Before:  for k in 0:i32 : 64:i32 : 1:i32       After:  for k in 0:i32 : 64:i32 : 1:i32
+           v: f32 = load x k                             v: f32 = load x k
+           e: f32 = exp v                                e: f32 = exp v
+           store a e k                                   store a e k
+         for t in 63:i32 : -1:i32 : -1:i32             for t in 63:i32 : -1:i32 : -1:i32
+           w: f32 = load x t                             f: f32 = load a t
+           f: f32 = exp w                                accum[op=add] g f
+           accum[op=add] g f
+
+Reverse mode runs an iteration again from its state, though its values may still be in a private array. Applies where
+both loops have constant bounds and a step of 1 or -1, the store is the only write to the array from there on, both
+expressions read the same memory, which nothing writes in between, and a load is cheaper. Not on GPUs, whose private
+arrays are far.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from qdtrace.analysis.index.trips import loop_values
+from qdtrace.analysis.machine import CPU
+from qdtrace.ir.memory import indices_of, reference, values_of, written
+from qdtrace.ir.primitives import FOR, LOAD, STORE
+from qdtrace.ir.program import Eqn, Literal, Var, is_local
+from qdtrace.ir.walk import walk_all, walk_eqns, walk_inside
+from qdtrace.passes.base import TaskPass
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from qdtrace.analysis.machine import Machine
+    from qdtrace.ir.program import Atom, Block, Program, Task
+
+LEAST_COST = 12
+"""Cost of an expression from which on a load is cheaper, also where it reaches the next cache: a function's."""
+
+
+@dataclass(frozen=True)
+class Reloads(TaskPass):
+    """Loads values that an earlier loop of the same block computed and stored."""
+
+    name: ClassVar[str] = "reloads"
+    machine: Machine = CPU
+
+    def on_task(self, task: Task, program: Program) -> Task:
+        """Returns the task with loads in place of expressions, or the same object."""
+        if self.machine.platform != "cpu" or sum(e.primitive is FOR for e in walk_eqns(task.body)) < 2:
+            return task
+        changed = {r for r in written(walk_eqns(task.body)) if not is_local(r)}
+        return task.rebuilt(_in_block(task.body, changed))
+
+
+@dataclass(frozen=True, eq=False)
+class _Stored:
+    """A value that each trip of a loop computed and stored at its index."""
+
+    loop: _Loop
+    array: Var
+    value: Var
+    reads: frozenset[Var]
+    """References that its expression loads."""
+
+
+class _Loop:
+    """A `for` with constant bounds and a step of 1 or -1."""
+
+    def __init__(self, eqn: Eqn, first: int, last: int) -> None:
+        (self.block,) = eqn.blocks
+        self.index = self.block.params[0]
+        self.first, self.last = first, last
+        self.made = {v: e for e in self.block.eqns for v in e.outvars}
+        self.written = list(written(walk_inside(eqn)))
+
+    def expression(self, value: Atom) -> dict[Eqn, None]:
+        """Returns the equations of this loop that a value depends on."""
+        eqn = self.made.get(value) if isinstance(value, Var) else None
+        found: dict[Eqn, None] = {}
+        for operand in () if eqn is None else eqn.invars:
+            found.update(self.expression(operand))
+        return found if eqn is None else {**found, eqn: None}
+
+    def stored(self, changed: Collection[Var]) -> list[_Stored]:
+        """Returns the values that it stores, computed of memory that is not in `changed` and not its own."""
+        found: list[_Stored] = []
+        for eqn in self.block.eqns:
+            if eqn.primitive is not STORE or not is_local(reference(eqn)) or indices_of(eqn) != (self.index,):
+                continue
+            ((value,), array) = values_of(eqn), reference(eqn)
+            made = self.expression(value)
+            reads = frozenset(reference(e) for e in made if e.primitive is LOAD)
+            pure = all(e.primitive is LOAD or not (e.primitive.effects or e.blocks) for e in made)
+            again = reads.isdisjoint(changed) and reads.isdisjoint(self.written) and self.written.count(array) == 1
+            if pure and again and sum(e.primitive.cost for e in made) >= LEAST_COST:
+                assert isinstance(value, Var)
+                found.append(_Stored(self, array, value, reads))
+        return found
+
+
+def _in_block(block: Block, changed: Collection[Var]) -> Block:
+    """Returns a block with loads in place of expressions; `changed` are the buffers that the task writes."""
+    known: list[_Stored] = []
+    eqns: list[Eqn] = []
+    for eqn in block.eqns:
+        after, loop = set(written(walk_all((eqn,)))), _loop(eqn)
+        known = [s for s in known if s.array not in after and s.reads.isdisjoint(after)]
+        if loop is None:
+            eqns.append(eqn.rebuilt(blocks=tuple([_in_block(b, changed) for b in eqn.blocks])))
+            continue
+        body = [_loaded(e, loop, known) for e in loop.block.eqns]
+        eqns.append(eqn.rebuilt(blocks=(_in_block(loop.block.rebuilt(body), changed),)))
+        known += loop.stored(changed)
+    return block.rebuilt(eqns)
+
+
+def _loop(eqn: Eqn) -> _Loop | None:
+    values = loop_values(*eqn.bounds) if eqn.primitive is FOR else None
+    if values is None or abs(values.step) != 1 or values.interval is None:
+        return None
+    return _Loop(eqn, *values.interval)
+
+
+def _loaded(eqn: Eqn, loop: _Loop, known: list[_Stored]) -> Eqn:
+    """Returns a load in place of an equation whose value a loop stored."""
+    for stored in known:
+        covers = stored.loop.first <= loop.first and loop.last <= stored.loop.last
+        if covers and stored.loop.made[stored.value].primitive is eqn.primitive and _equal(stored, loop, eqn.outvar):
+            return Eqn(LOAD, (stored.array, loop.index), eqn.outvars, {}, (), eqn.loc)
+    return eqn
+
+
+def _equal(stored: _Stored, loop: _Loop, value: Var) -> bool:
+    """Returns whether a trip of a loop computes what the trip of the same index of an earlier loop stored."""
+    pairs: set[tuple[Var, Var]] = set()
+
+    def same(a: Atom, b: Atom) -> bool:
+        if isinstance(a, Literal) or isinstance(b, Literal):
+            return isinstance(a, Literal) and isinstance(b, Literal) and a.key == b.key
+        one, other = stored.loop.made.get(a), loop.made.get(b)
+        if one is None or other is None:
+            return (a is stored.loop.index and b is loop.index) or (
+                a is b and a not in stored.loop.block.params and one is None
+            )
+        if (a, b) in pairs:
+            return True
+        alike = one.primitive is other.primitive and one.params == other.params and len(one.outvars) == 1
+        if alike and len(one.invars) == len(other.invars) and all(map(same, one.invars, other.invars)):
+            pairs.add((a, b))
+            return True
+        return False
+
+    return same(stored.value, value)
