@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from types import CodeType, FrameType
+    from types import FrameType
 
 
 class LeftOut(BaseException):
@@ -27,35 +27,6 @@ class LeftOut(BaseException):
 
 def leave_out(frame: FrameType) -> None:
     """Makes the frame raise `LeftOut` at its next instruction."""
-    if sys.version_info >= (3, 12):
-        _by_monitoring(frame)
-    else:
-        _by_tracing(frame)
-
-
-def _by_monitoring(frame: FrameType) -> None:
-    monitoring: Any = sys.monitoring  # type: ignore[attr-defined, unused-ignore]
-    tool = next((t for t in range(6) if monitoring.get_tool(t) is None), None)
-    if tool is None:
-        _by_tracing(frame)
-        return
-    monitoring.use_tool_id(tool, "qdtrace")
-    code = frame.f_code
-    event = monitoring.events.INSTRUCTION
-
-    def at_instruction(_: CodeType, __: int) -> None:
-        if sys._getframe(1) is not frame:  # pyright: ignore[reportPrivateUsage]
-            return
-        monitoring.set_local_events(tool, code, 0)
-        monitoring.register_callback(tool, event, None)
-        monitoring.free_tool_id(tool)
-        raise LeftOut
-
-    monitoring.register_callback(tool, event, at_instruction)
-    monitoring.set_local_events(tool, code, event)
-
-
-def _by_tracing(frame: FrameType) -> None:
     tracing, own, opcodes = sys.gettrace(), frame.f_trace, frame.f_trace_opcodes
 
     def at_instruction(_: FrameType, event: str, __: Any) -> Any:
