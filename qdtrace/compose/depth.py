@@ -7,13 +7,14 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING
 
-from qdtrace.errors import Loc, UnsupportedError
+from qdtrace.errors import UnsupportedError
 from qdtrace.trace.nesting import TooDeepError
-from qdtrace.trace.own_files import is_user_file
+from qdtrace.trace.source import traceback_locs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
-    from types import TracebackType
+
+    from qdtrace.errors import Loc
 
 _ENDLESS = 0.8
 """Fraction of the recursion limit that the user's frames take if a function of theirs calls itself without end."""
@@ -28,7 +29,7 @@ def depth_told(name: str, deepest: Callable[[], Loc | None] | None = None) -> Ge
     try:
         yield
     except RecursionError as error:
-        lines = _users(error.__traceback__)
+        lines = traceback_locs(error.__traceback__)
         if len(lines) > _ENDLESS * sys.getrecursionlimit():
             raise UnsupportedError(
                 f"{name}: a function calls itself without end while it is traced",
@@ -43,17 +44,6 @@ def depth_told(name: str, deepest: Callable[[], Loc | None] | None = None) -> Ge
             help="join conditions, `qd.when(a & b)`, or raise the limit before the call: "
             "`sys.setrecursionlimit(20_000)`",
         ) from None
-
-
-def _users(traceback: TracebackType | None) -> list[Loc]:
-    """Returns the user's lines that an exception passed through."""
-    found: list[Loc] = []
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
-        if is_user_file(code.co_filename):
-            found.append(Loc(code.co_filename, traceback.tb_lineno, code.co_name))
-        traceback = traceback.tb_next
-    return found
 
 
 def _busiest(lines: list[Loc]) -> Loc | None:

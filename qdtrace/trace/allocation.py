@@ -160,25 +160,22 @@ def empty_like(x: Any, dtype: DTypeLike | None = None) -> jax.Array:
     return _allocate("empty_like", jnp.shape(x), dtype, None, like=_with_dtype(x))
 
 
-def _shown_shape(shape: Any) -> str:
-    traced = any(isinstance(n, Tracer) for n in jax.tree.leaves(shape))
-    return "a traced value" if traced else str(shape)
-
-
 def _with_dtype(x: Any) -> Any:
     return x if hasattr(x, "dtype") else as_array(x, "a `_like` function")
 
 
 def _allocate(name: str, shape: Any, dtype: Any, fill: Any, like: Any = 0.0) -> Buffer:
     check_outside_loops(name)
+    lengths = shape if isinstance(shape, (tuple, list)) else (shape,)
     try:
-        dims = tuple(operator.index(n) for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
+        dims = tuple(map(operator.index, lengths))
     except TypeError:
+        is_traced = any(isinstance(n, Tracer) for n in jax.tree.leaves(shape))
         raise TraceTypeError(
-            f"qd.{name} needs a shape of static integers, got {_shown_shape(shape)}",
+            f"qd.{name} needs a shape of static integers, got {'a traced value' if is_traced else shape}",
             loc=user_loc(),
             help="divide with // in place of /, or write `int(n)`"
-            if any(isinstance(n, float) for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
+            if any(isinstance(n, float) for n in lengths)
             else "shapes come from `x.shape` or static arguments, not from traced values",
         ) from None
     if any(n < 0 for n in dims):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -18,6 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from qdtrace.trace.context import TraceContext
+
+
+def parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Returns the parameters of a function; none of one that does not tell, as functions of C may not."""
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return []
 
 
 def is_memory(leaf: Any) -> bool:

@@ -86,7 +86,7 @@ class Buffer(MemoryHandle):
     def _is_array(self, what: str = "an array operation") -> bool:
         """Returns whether a use as an array means one operation on the whole."""
         context = current(what)
-        return context.has_arrays and (not context.regions or self.size > indexing.WHOLE_LIMIT)
+        return not context.in_thread and (not context.regions or self.size > indexing.WHOLE_LIMIT)
 
     def __getitem__(self, key: Any, /) -> jax.Array:
         if key is Ellipsis and self.shape and not self._is_array("b[i]"):
@@ -169,7 +169,7 @@ def _not_a_number(buffer: Buffer, kind: str, instead: str) -> QdError:
 
 def _inplace(name: str, function: Any) -> Any:
     def method(self: Buffer, value: Any) -> Buffer:
-        if not current(f"Buffer.{name}").has_arrays:
+        if current(f"Buffer.{name}").in_thread:
             raise TraceValueError(
                 "a whole buffer cannot be changed inside a loop",
                 loc=user_loc(),

@@ -69,11 +69,10 @@ def check(condition: ArrayLike, message: str) -> None:
             help="shorten it, or tell what is odd in it by `repr`",
         )
     if _OF_TRACED.search(message):
-        frame = user_frame()
         raise TraceTypeError(
             "the message of qd.check needs to be a constant, got one with the text of a traced value",
             loc=user_loc(),
-            help=printed_before(frame and running_in(frame, frame.f_lasti)),
+            help=printed_before(running_in(user_frame())),
         )
     value = as_value(condition)
     is_array = isinstance(value, (bool, np.bool_, np.ndarray, jax.Array))

@@ -10,7 +10,7 @@ import functools
 import importlib
 import sys
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -40,7 +40,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from qdtrace.tracebacks import hide_from_jax
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
 
@@ -126,23 +126,14 @@ def _last_runs() -> dict[Any, Any]:
     return getattr(_private("dispatch", "runtime_tokens"), "output_runtime_tokens", {})
 
 
-def _hide_frames() -> None:
-    """Has JAX leave frames of this package out of tracebacks, as its own."""
-    if (exclude := _private("traceback_util", "register_exclusion")) is not None:
-        hide_from_jax(exclude)
+# JAX leaves frames of this package out of tracebacks, as its own.
+if (_exclude := _private("traceback_util", "register_exclusion")) is not None:
+    hide_from_jax(_exclude)
 
-
-_hide_frames()
-
-
-def _allow_effect() -> None:
-    """Lets markers appear inside `lax` control flow, `jax.checkpoint` and custom derivatives."""
-    for name in ("control_flow_allowed", "remat_allowed", "custom_derivatives_allowed", "partial_eval_kept"):
-        if (allowed := _private("effects", f"{name}_effects")) is not None:
-            allowed.add_type(QdEffect)
-
-
-_allow_effect()
+# Markers may appear inside `lax` control flow, `jax.checkpoint` and custom derivatives.
+for _name in ("control_flow_allowed", "remat_allowed", "custom_derivatives_allowed", "partial_eval_kept"):
+    if (_allowed := _private("effects", f"{_name}_effects")) is not None:
+        _allowed.add_type(QdEffect)
 
 
 def has_markers(effects: object) -> bool:
@@ -172,11 +163,6 @@ def _known(value: Any) -> Any:
 def variable_of(tracer: Any) -> Any:
     """Returns the variable that a traced value stands for in its jaxpr; None if its trace records no equations."""
     return getattr(tracer, "val", None)
-
-
-def is_same_trace(a: Any, b: Any) -> bool:
-    """Returns whether one trace has made both values."""
-    return a._trace is b._trace
 
 
 def without_dead_code(jaxpr: Any) -> Jaxpr:
@@ -421,32 +407,15 @@ def bind_eqn(eqn: Any, values: list[Any]) -> list[Any]:
     return list(out) if eqn.primitive.multiple_results else [out]
 
 
-@dataclass(frozen=True)
-class Tangents:
-    """Equations with tangents; `invars` has the variables of the values, then of the tangents that are given.
+def jvp_of(jaxpr: Any, given: Sequence[bool]) -> tuple[Any, Sequence[Any], Sequence[bool]]:
+    """Returns an open jaxpr with tangents by JAX's rules of forward mode, for those of its inputs that have one.
 
-    `outvars` likewise: of all values, then of the tangents that are not zero, which `nonzero` says of each.
+    Its inputs are followed by their tangents, its results by those tangents that are not zero. Returns also the values
+    of its constants, and which results have a tangent. Raises NotImplementedError for a primitive without such a rule.
     """
-
-    invars: Sequence[Any]
-    outvars: Sequence[Any]
-    eqns: Sequence[Any]
-    constvars: Sequence[Any]
-    constants: Sequence[Any]
-    nonzero: Sequence[bool]
-
-
-def jvp_of(invars: Sequence[Any], outvars: Sequence[Any], eqns: Sequence[Any], given: Sequence[bool]) -> Tangents:
-    """Returns equations by JAX's rules of forward mode, for those of `invars` that have a tangent.
-
-    Raises NotImplementedError for a primitive without such a rule.
-    """
-    _note_names(eqns)
-    opened = jaxpr_of(eqns, invars, outvars)
-    made, nonzero = jvp_jaxpr(opened if ClosedJaxpr is None else ClosedJaxpr(opened, ()), list(given), False)
-    constants = constants_of(made)
-    made = without_dead_code(made)
-    return Tangents(made.invars, made.outvars, made.eqns, made.constvars, constants, nonzero)
+    _note_names(jaxpr.eqns)
+    made, nonzero = jvp_jaxpr(jaxpr if ClosedJaxpr is None else ClosedJaxpr(jaxpr, ()), list(given), False)
+    return without_dead_code(made), constants_of(made), nonzero
 
 
 def jaxpr_of(eqns: Sequence[Any], invars: Sequence[Any] = (), outvars: Sequence[Any] = ()) -> Any:
@@ -484,19 +453,12 @@ def inlined(f: Callable[..., Any], eqn: Any) -> list[Any]:
     """Returns the equations of a function of the operands of an equation, with its results."""
     jaxpr = open_jaxpr(jax.make_jaxpr(f)(*(v.aval for v in eqn.invars)))
     known = dict(zip((*jaxpr.invars, *jaxpr.outvars), (*eqn.invars, *eqn.outvars), strict=True))
-
-    def named(variables: Sequence[Any]) -> list[Any]:
-        return [known.get(v, v) if isinstance(v, Var) else v for v in variables]
-
-    return [e.replace(invars=named(e.invars), outvars=named(e.outvars)) for e in jaxpr.eqns]
+    return [e.replace(invars=named(e.invars, known), outvars=named(e.outvars, known)) for e in jaxpr.eqns]
 
 
-def rules_in(eqns: Sequence[Any]) -> Iterator[Any]:
-    """Yields the functions that are derivative rules in equations, and in the jaxprs inside of them."""
-    for eqn in all_eqns(eqns):
-        for name in ("jvp_jaxpr_fun", "jvp_jaxpr_thunk", "fwd_jaxpr_thunk", "bwd"):
-            if name in eqn.params:
-                yield eqn.params[name]
+def named(atoms: Iterable[Any], names: Mapping[Any, Any]) -> list[Any]:
+    """Returns the atoms, with what `names` gives in the place of a variable."""
+    return [v if isinstance(v, Literal) else names.get(v, v) for v in atoms]
 
 
 @functools.cache
@@ -547,10 +509,16 @@ def name_of_rule(params: dict[str, Any]) -> str:
     return _ruled.get(backward.f) or str(backward.debug_info.func_name)
 
 
+def _origin(closed: Any) -> tuple[str, str]:
+    """Returns name and place of the function that a jaxpr was traced from; empty texts if they are not known."""
+    info = getattr(open_jaxpr(closed), "debug_info", None)
+    name, _, place = str(getattr(info, "func_src_info", None) or "").partition(" at ")
+    return name, place
+
+
 def described(closed: Any) -> tuple[str, bool]:
     """Returns the name of the function that a jaxpr was traced from, and whether it is one of JAX's own."""
-    source = str(getattr(getattr(open_jaxpr(closed), "debug_info", None), "func_src_info", None) or "")
-    name, _, place = source.partition(" at ")
+    name, place = _origin(closed)
     own = str(Path(jax.__file__).parent)
     return name or "a function with a rule", place.startswith(own)
 
@@ -563,8 +531,7 @@ def function_of_elements(eqn: Any) -> Callable[..., Any] | None:
     (out, *more), operands = eqn.outvars, [v.aval for v in eqn.invars]
     if more or not out.aval.shape or any(a.shape not in ((), out.aval.shape) or a.weak_type for a in operands):
         return None
-    info = getattr(open_jaxpr(eqn.params["call_jaxpr"]), "debug_info", None)
-    name, _, place = str(getattr(info, "func_src_info", "")).partition(" at ")
+    name, place = _origin(eqn.params["call_jaxpr"])
     module: Any = sys.modules.get("jax._src.scipy.special")
     found = getattr(module, name, None) if place.startswith(str(getattr(module, "__file__", None))) else None
     return found if isinstance(found, jax.custom_jvp) and not found.nondiff_argnums else None

@@ -141,11 +141,6 @@ class TraceContext:
         """True inside a `qd.range`: the code is that of one iteration."""
         return any(r.kind == "for" for r in self.regions)
 
-    @property
-    def has_arrays(self) -> bool:
-        """True where whole-array operations may stand: outside of every `qd.range`."""
-        return not self.in_thread
-
     def open(self, region: OpenRegion) -> None:
         """Enters a region."""
         self.closed_when = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.trace import compat
+from qdtrace.trace.inlined_rules import RULED
 from qdtrace.trace.markers import REGIONS
 from qdtrace.trace.source import eqn_loc
 from qdtrace.trace.tangents import reached
@@ -49,7 +50,7 @@ def _rules(eqns: Iterable[Any], found: set[Any]) -> Iterator[Found]:
 def _name_of_rule(eqn: Any) -> str | None:
     if eqn.primitive.name == "stop_gradient":
         return "lax.stop_gradient"
-    if not any(True for _ in compat.rules_in([eqn])) or "call_jaxpr" not in eqn.params:
+    if eqn.primitive.name not in RULED:
         return None
     name, is_own = compat.described(eqn.params["call_jaxpr"])
     return None if is_own else name

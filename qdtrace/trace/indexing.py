@@ -160,7 +160,7 @@ def _index_operand(k: Any, axis: int, shape: tuple[int, ...]) -> Any:
             help=vector_in(axis, np.shape(k), len(shape)),
         )
     raise TraceTypeError(
-        f"the index of axis {axis} must be an integer, got {_kind(k)}",
+        f"the index of axis {axis} must be an integer, got {getattr(k, 'dtype', type(k).__name__)}",
         loc=user_loc(),
         help=integer_for(k),
     )
@@ -176,11 +176,6 @@ def _constant_index(k: int) -> Any:
             help="turn on 64-bit integers: jax.config.update('jax_enable_x64', True)",
         )
     return np.int64(k)
-
-
-def _kind(x: Any) -> str:
-    dtype = getattr(x, "dtype", None)
-    return type(x).__name__ if dtype is None else str(dtype)
 
 
 def shown(x: Any) -> str:

@@ -30,20 +30,17 @@ from qdtrace.trace.diagnosis.reports import carried
 from qdtrace.trace.diagnosis.results import Use, expect_use
 from qdtrace.trace.diagnosis.statement import running_in
 from qdtrace.trace.indexing import as_value, is_static_int, shown
-from qdtrace.trace.own_files import is_user_file
 from qdtrace.trace.own_indices import LANES
 from qdtrace.trace.source import frame_loc, user_frame, user_loc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from types import FrameType
     from typing import SupportsIndex
 
     from jax.typing import ArrayLike
 
     from qdtrace.errors import Loc
     from qdtrace.trace.diagnosis.changes import StateChange
-    from qdtrace.trace.diagnosis.statement import Statement
 
 Hints = tuple[tuple[str, Any], ...]
 Item = TypeVar("Item")
@@ -66,7 +63,7 @@ class Loop(StrictAttributes, Generic[Item]):
 
     def _trace_body(self) -> Iterator[Any]:
         context = current(self._noun)
-        frame = _for_frame(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+        frame = user_frame()
         loc = frame_loc(frame)
         key = context.new_key(loc)
         if key in context.left_out:
@@ -165,10 +162,6 @@ class Loop(StrictAttributes, Generic[Item]):
         raise AssertionError(type(self))
 
 
-def _for_frame(frame: FrameType) -> FrameType | None:
-    return frame if is_user_file(frame.f_code.co_filename) else user_frame()
-
-
 class Range(Loop[Item]):
     """A loop over integers."""
 
@@ -210,7 +203,9 @@ def _bound(value: Any, name: str, what: str) -> Any:
         raise TraceTypeError(
             f"{name} needs integer bounds, got {what} of {dtype or type(value).__name__}",
             loc=user_loc(),
-            help=_in_integers(shape),
+            help="give its length, `x.shape[0]`"
+            if shape
+            else "convert it: `.astype(jnp.int32)`, or use // in place of /",
         )
     if shape != ():
         raise TraceTypeError(
@@ -225,19 +220,6 @@ def _bound(value: Any, name: str, what: str) -> Any:
             help="convert it: `.astype(jnp.int32)`",
         )
     return value
-
-
-def _in_integers(shape: Any) -> str:
-    """Returns the fix for a bound that is no integer."""
-    if shape:
-        return "give its length, `x.shape[0]`"
-    return "convert it: `.astype(jnp.int32)`, or use // in place of /"
-
-
-def _running() -> Statement | None:
-    """Returns the statement of the user that calls this package now."""
-    frame = user_frame(2)
-    return frame and running_in(frame, frame.f_lasti)
 
 
 def _index_dtype(bounds: tuple[Any, ...], name: str) -> np.dtype:
@@ -339,7 +321,7 @@ def range(
         )
     if all(isinstance(b, (tuple, list)) and b for b in bounds):
         kinds = " and ".join(type(b).__name__ for b in bounds)
-        fix = loop_over(_running(), bounds)
+        fix = loop_over(running_in(user_frame()), bounds)
         raise TraceTypeError(f"qd.range needs integer bounds, got {kinds}", loc=user_loc(), help=fix)
     start, stop, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
     parts = tuple(_bound(b, "qd.range", w) for b, w in zip((start, stop, step), ("start", "stop", "step"), strict=True))
@@ -427,7 +409,7 @@ def ndrange(
     if not dims:
         raise TraceTypeError("qd.ndrange needs at least one length", loc=user_loc(), help="write qd.ndrange(n, m)")
     pairs = []
-    shape = shape_in(_running()) if len(dims) == 1 and isinstance(dims[0], tuple) else ""
+    shape = shape_in(running_in(user_frame())) if len(dims) == 1 and isinstance(dims[0], tuple) else ""
     for dim in dims:
         pair = dim if isinstance(dim, (tuple, list)) else (0, dim)
         if len(pair) != 2 or shape:

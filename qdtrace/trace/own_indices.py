@@ -25,7 +25,7 @@ from qdtrace.trace import compat
 from qdtrace.trace.compat import JaxprEqn, Literal, Primitive
 from qdtrace.trace.markers import for_p
 from qdtrace.trace.own_files import is_own_file
-from qdtrace.trace.source import expression_at, is_jax_file
+from qdtrace.trace.source import expression_at, frames_in, is_jax_file
 from qdtrace.trace.structure import with_bodies
 from qdtrace.trace.tree import hints_of
 
@@ -177,9 +177,8 @@ def _subscripted(eqn: JaxprEqn) -> str | None:
     The innermost frame that is not JAX's has to be the user's, and what it called a subscript. `jax.vmap` makes other
     indices of it, which keep JAX's rules.
     """
-    traceback = eqn.source_info.traceback
     called = ""
-    for code, at in () if traceback is None else zip(*traceback.raw_frames(), strict=True):
+    for code, at in frames_in(eqn.source_info.traceback):
         file = code.co_filename
         if not is_jax_file(file):
             return _array_at(code, at) if called in _SUBSCRIPTS and is_own_file(file) else None

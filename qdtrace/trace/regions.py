@@ -128,8 +128,7 @@ class _Builder:
             atom = operand if as_named else self.resolve(operand, env)
             inputs.append(atom)
             if not isinstance(atom, Literal):
-                if self.homes[atom] is not self.region:
-                    self.check_scope(atom, eqn)
+                self.check_scope(atom, eqn)
                 takes_handle |= atom in self.handles
         inner = compat.called_jaxpr(eqn)
         if inner is not None and (takes_handle or compat.has_markers(compat.open_jaxpr(inner).effects)):
@@ -186,8 +185,7 @@ class _Builder:
         for var, atom in zip(eqn.outvars, jaxpr.outvars, strict=True):
             env[var] = found = self.resolve(atom, local)
             if has_rule and not isinstance(found, Literal) and found not in self.handles:
-                if self.homes[found] is not self.region:
-                    self.check_scope(found, eqn)
+                self.check_scope(found, eqn)
                 kept = without_tangents(eqn, found)
                 self.append(kept)
                 (env[var],) = kept.outvars
@@ -304,10 +302,9 @@ class _Builder:
     # -- checks -------------------------------------------------------------------------------------------------
 
     def check_scope(self, atom: Any, eqn: JaxprEqn | None) -> None:
-        if isinstance(atom, Literal):
-            return
-        if not self.is_known(atom):
-            raise self.leak(atom, self.homes[atom], eqn)
+        home = self.homes[atom]
+        if home is not self.region and not self.is_known(atom):  # the first alone is quick
+            raise self.leak(atom, home, eqn)
 
     def is_known(self, atom: Var) -> bool:
         """Returns whether the open region, or one around it, has made the value."""
@@ -343,7 +340,8 @@ class _Builder:
 
     def result(self, atom: Any, env: dict[Var, Any]) -> Any:
         atom = self.resolve(atom, env)
-        self.check_scope(atom, None)
+        if not isinstance(atom, Literal):
+            self.check_scope(atom, None)
         return atom
 
     def other_use(self, eqn: JaxprEqn, skip: int = 0) -> JaxprEqn:

@@ -21,6 +21,7 @@ from qdtrace.trace.compat import has_markers, source_info_util
 from qdtrace.trace.own_files import is_own_file, is_user_file
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import CodeType, FrameType, TracebackType
 
     from qdtrace.trace.compat import JaxprEqn
@@ -53,15 +54,23 @@ def user_loc() -> Loc | None:
     return frame_loc(user_frame(2))
 
 
+def users_tracebacks(traceback: TracebackType | None) -> Iterator[TracebackType]:
+    """Yields the parts of a traceback in frames of the user, the outermost first."""
+    while traceback is not None:
+        if is_user_file(traceback.tb_frame.f_code.co_filename):
+            yield traceback
+        traceback = traceback.tb_next
+
+
+def traceback_locs(traceback: TracebackType | None) -> list[Loc]:
+    """Returns the user's lines that an exception passed through, the innermost last."""
+    codes = [(one.tb_frame.f_code, one.tb_lineno) for one in users_tracebacks(traceback)]
+    return [Loc(code.co_filename, line, code.co_name) for code, line in codes]
+
+
 def traceback_loc(traceback: TracebackType | None) -> Loc | None:
     """Returns the innermost user's line that an exception passed through."""
-    loc = None
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
-        if is_user_file(code.co_filename):
-            loc = Loc(code.co_filename, traceback.tb_lineno, code.co_name)
-        traceback = traceback.tb_next
-    return loc
+    return next(reversed(traceback_locs(traceback)), None)
 
 
 def eqn_loc(eqn: JaxprEqn, around: Loc | None = None) -> Loc | None:
@@ -69,12 +78,14 @@ def eqn_loc(eqn: JaxprEqn, around: Loc | None = None) -> Loc | None:
 
     `around` is the line of what calls the function with the equation, for when all that is known is a library's line.
     """
-    traceback = eqn.source_info.traceback
-    if traceback is None:
-        return around
-    innermost, own = _lines_in(traceback)
+    innermost, own = _lines_in(eqn.source_info.traceback)
     found = own if own is innermost or not has_markers(eqn.effects) else innermost
     return found or around or innermost
+
+
+def frames_in(traceback: Any) -> Iterator[tuple[CodeType, int]]:
+    """Returns the code and instruction of each frame in a traceback of JAX, the innermost first."""
+    return zip(*traceback.raw_frames(), strict=True) if traceback is not None else iter(())
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -85,7 +96,7 @@ def _lines_in(traceback: Any) -> tuple[Loc | None, Loc | None]:
     of two files may be equal.
     """
     innermost = None
-    for code, at in zip(*traceback.raw_frames(), strict=True):
+    for code, at in frames_in(traceback):
         if source_info_util.is_user_filename(code.co_filename):
             loc = _place(code, at)
             innermost = innermost or loc

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.trace import compat
+from qdtrace.trace.compat import named
 from qdtrace.trace.markers import BEGINS, REGIONS
 from qdtrace.trace.tree import bounds_of, captured, hints_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from qdtrace.errors import Loc
     from qdtrace.trace.compat import JaxprEqn, Var
@@ -93,11 +94,6 @@ def on_operands(eqn: JaxprEqn, names: Mapping[Any, Any]) -> JaxprEqn:
     inside = dict(zip(captured(eqn.params), operands[count:], strict=True))
     made = with_bodies(eqn, lambda eqns: [on_operands(e, inside) for e in eqns], inside)
     return _region(made, operands[:count], made.params["jaxprs"])
-
-
-def named(atoms: Iterable[Any], names: Mapping[Any, Any]) -> list[Any]:
-    """Returns the atoms, with what `names` gives in the place of a variable."""
-    return [v if isinstance(v, compat.Literal) else names.get(v, v) for v in atoms]
 
 
 def is_parallel(region: OpenBody) -> bool:

@@ -69,16 +69,15 @@ class Along:
         here = Counter(_reads(eqns))
         invars = [v for v in read if v not in defined]
         outvars = [v for v in defined if self.uses[v] > here[v]]
-        made = _tangents_of(invars, outvars, eqns, self.tangents)
+        made, constants, nonzero = _tangents_of(invars, outvars, eqns, self.tangents)
         operands = named(invars, self.renamed) + [self.tangents[v] for v in invars if v in self.tangents]
         env = dict(zip(made.invars, operands, strict=True))
-        for var, value in zip(made.constvars, made.constants, strict=True):
-            self.constants[var] = value
+        self.constants.update(zip(made.constvars, constants, strict=True))
         out = [on_operands(e, env) for e in made.eqns]
         results = iter(named(made.outvars, env))
         for var in outvars:
             self.renamed[var] = next(results)
-        for var, is_nonzero in zip(outvars, made.nonzero, strict=True):
+        for var, is_nonzero in zip(outvars, nonzero, strict=True):
             if is_nonzero:
                 self.tangents[var] = self._variable(next(results))
         return out
@@ -94,12 +93,12 @@ class Along:
 
 
 def _tangents_of(invars: Sequence[Any], outvars: Sequence[Any], eqns: Sequence[Any], given: Container[Any]) -> Any:
-    """Returns the equations with tangents by JAX's rules, for those of `invars` that are `given` one.
+    """Returns what `compat.jvp_of` returns of equations, for those of `invars` that are `given` a tangent.
 
     Raises GradientError where JAX has no tangents.
     """
     try:
-        return compat.jvp_of(invars, outvars, eqns, [v in given for v in invars])
+        return compat.jvp_of(compat.jaxpr_of(eqns, invars, outvars), [v in given for v in invars])
     except (NotImplementedError, ValueError) as error:  # the latter for a call of Python
         loc = next((loc for e in eqns if (loc := eqn_loc(e)) is not None), None)
         calls = [e for e in compat.all_eqns(eqns) if e.primitive.name in RULED and compat.has_markers(e.effects)]
@@ -265,8 +264,8 @@ def _tangents_of_region(primitive: Any, primals: Any, tangents: Any, params: dic
     names, outside = captured(params), body.invars[own:]
     values = dict(zip(names, primals[count:], strict=True))
     given = {v: t for v, t in zip(names, tangents[count:], strict=True) if type(t) is not ad.Zero}
-    made = _tangents_of(body.invars, (), body.eqns, given)
-    operands = [*(values[v] for v in outside), *(given[v] for v in outside if v in given), *made.constants]
+    made, constants, _ = _tangents_of(body.invars, (), body.eqns, given)
+    operands = [*(values[v] for v in outside), *(given[v] for v in outside if v in given), *constants]
     values.update(zip((*made.invars[own:], *made.constvars), operands, strict=True))
     params = {**params, "jaxprs": (closed_over(made.eqns, made.invars[:own]), *tests)}
     primitive.bind(*primals[:count], *(values[v] for v in captured(params)), **params)

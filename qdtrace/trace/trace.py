@@ -14,7 +14,7 @@ import numpy as np
 from qdtrace import tracebacks
 from qdtrace.errors import Loc, QdError, TraceTypeError, TraceValueError
 from qdtrace.trace import compat
-from qdtrace.trace.arguments import as_buffer, as_values, checked_leaf, is_memory
+from qdtrace.trace.arguments import as_buffer, as_values, checked_leaf, is_memory, parameters_of
 from qdtrace.trace.buffers import Buffer
 from qdtrace.trace.cells import Cell
 from qdtrace.trace.context import new_trace, remember_finished
@@ -189,11 +189,7 @@ def _leaf_name(function: Any, path: tuple[Any, ...], count: int, static_nums: se
     inner = jax.tree_util.keystr(tuple(rest))
     if where.idx == 1:
         return f"{which.key}{inner}"
-    position = [k for k in range(count) if k not in static_nums][which.idx]
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        return f"arg{position}{inner}"
+    position, parameters = [k for k in range(count) if k not in static_nums][which.idx], parameters_of(function)
     if position < len(parameters) and parameters[position].kind is not inspect.Parameter.VAR_POSITIONAL:
         return f"{parameters[position].name}{inner}"
     return f"arg{position}{inner}"

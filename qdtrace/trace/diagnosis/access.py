@@ -6,13 +6,12 @@ import ast
 import copy
 from typing import TYPE_CHECKING
 
-from qdtrace.trace.diagnosis.statement import running_in, subscript_in
+from qdtrace.trace.diagnosis.statement import nodes_of, running_in
 from qdtrace.trace.source import user_frame
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from qdtrace.trace.diagnosis.statement import Statement
 
 _NAMES = "kjmnpqrs"
 _INDICES = "i, j, k, l, m, n, p, q"
@@ -100,7 +99,7 @@ def integer_for(key: object) -> str:
 
 def element_in(rank: int) -> str:
     """Returns an element of the buffer of this rank that the user's running statement takes for a number."""
-    statement = _running()
+    statement = running_in(user_frame())
     node = None if statement is None else statement.node
     match node:
         case ast.Call(args=[ast.Name(name)]) | ast.If(test=ast.Name(name)) | ast.Name(name):
@@ -112,14 +111,8 @@ def element_in(rank: int) -> str:
     return f"{name}[{_INDICES[: 3 * rank - 2] if rank else '()'}]"
 
 
-def _running() -> Statement | None:
-    frame = user_frame(2)
-    return None if frame is None else running_in(frame, frame.f_lasti)
-
-
 def _running_subscript() -> ast.Subscript | None:
-    statement = _running()
-    return None if statement is None else subscript_in(statement)
+    return next(iter(nodes_of(ast.Subscript, running_in(user_frame()))), None)
 
 
 def _keys(node: ast.Subscript) -> list[ast.expr]:

@@ -15,7 +15,7 @@ import jax.scipy.special
 import numpy as np
 
 from qdtrace.trace.diagnosis.conditions import bracketed, in_operators, with_brackets
-from qdtrace.trace.diagnosis.statement import UNKNOWN
+from qdtrace.trace.diagnosis.statement import UNKNOWN, nodes_of
 from qdtrace.trace.diagnosis.stores import own_name
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ def _found(statement: Statement, truth: bool) -> tuple[str, str] | None:
 # ---------------------------------------------------------------------- conditions
 def _condition(statement: Statement, node: ast.AST) -> tuple[str, str] | None:
     """Returns the name of what needs the truth value, and the fix in operators of arrays; None if neither is known."""
-    if any(isinstance(around, ast.pattern) for around in statement.path):
-        subject = next(ast.unparse(n.subject) for n in reversed(statement.path) if isinstance(n, ast.Match))
+    if nodes_of(ast.pattern, statement):
+        subject = ast.unparse(nodes_of(ast.Match, statement)[0].subject)
         return "`match`", f"`lax.switch({subject}, [function, ...], operands)`, or `with qd.when({subject} == value):`"
     parent, whole = statement.parent(node), node
     if isinstance(node, (ast.If, ast.IfExp, ast.While, ast.Assert)):  # of a name the place is that of the statement
@@ -217,9 +217,8 @@ def _content(statement: Statement | None, node: ast.expr) -> str:
 
 def printed_before(statement: Statement | None) -> str:
     """Returns advice for a statement with a `qd.check` whose message has the text of a traced value."""
-    nodes = [node.value if isinstance(node, ast.Expr) else node for node in (statement.path if statement else ())]
-    calls = [node for node in nodes if isinstance(node, ast.Call)]
-    given = [*calls[-1].args, *(k.value for k in calls[-1].keywords)] if calls else []
+    calls = nodes_of(ast.Call, statement)
+    given = [*calls[0].args, *(k.value for k in calls[0].keywords)] if calls else []
     message = next((part for part in given if isinstance(part, ast.JoinedStr)), None)
     text = _text(statement, message)[1] if message is not None else _print("{}", "value")
     shown = text.partition(": ")[2]
@@ -263,8 +262,7 @@ _INDICES = ["i", "j", "k", "l", "m", "n"]
 
 def ndrange_in(statement: Statement | None) -> str:
     """Returns the loop over the `qd.ndrange` that a statement unpacks, as it should read; empty if there is none."""
-    loops = [n for n in (statement.path if statement else ()) if isinstance(n, ast.For)]
-    call = loops[-1].iter if loops else None
+    call = next((loop.iter for loop in nodes_of(ast.For, statement)), None)
     if not isinstance(call, ast.Call) or not ast.unparse(call.func).endswith("ndrange"):
         return ""
     return "for i, j in qd.ndrange(n, m):"
@@ -272,16 +270,14 @@ def ndrange_in(statement: Statement | None) -> str:
 
 def shape_in(statement: Statement | None) -> str:
     """Returns the only argument of a call that is running, if by its name it is a shape; else nothing."""
-    calls = [node for node in (statement.path if statement else ()) if isinstance(node, ast.Call)]
-    arguments = calls[-1].args if calls else ()
+    arguments = next((call.args for call in nodes_of(ast.Call, statement)), ())
     text = ast.unparse(arguments[0]) if len(arguments) == 1 else ""
     return text if text.endswith("shape") else ""
 
 
 def loop_over(statement: Statement | None, given: Sequence[Any]) -> str:
     """Returns the loop that a `qd.range` means which was given tuples, lists or a shape in place of bounds."""
-    calls = [node for node in (statement.path if statement else ()) if isinstance(node, ast.Call)]
-    texts = [ast.unparse(a) for a in calls[-1].args] if calls else []
+    texts = next((list(map(ast.unparse, call.args)) for call in nodes_of(ast.Call, statement)), [])
     if len(texts) != len(given):
         texts = list(map(str, given))
     if len(texts) > 1:

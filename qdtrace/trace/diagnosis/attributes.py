@@ -59,26 +59,25 @@ class StrictAttributes:
 
 
 _ELSEWHERE = {
-    "append": "its length is fixed: make it as long as it gets, `qd.zeros(n)`, and store into `b[k]`",
+    **dict.fromkeys(
+        ("append", "extend"), "its length is fixed: make it as long as it gets, `qd.zeros(n)`, and store into `b[k]`"
+    ),
     "apply": "write `b[i] = f(b[i])`, where each iteration has its own element",
     "detach": "use jax.lax.stop_gradient on what is loaded from it",
     "divide": "write `b[i] = b[i] / v`, where each iteration has its own element; `b.at[i].mul(1 / v)` accumulates",
-    "extend": "its length is fixed: make it as long as it gets, `qd.zeros(n)`, and store into `b[k]`",
     "byteswap": "do it in NumPy, before the call",
     "fill": "write `b[...] = value`",
     "from_numpy": "give the array as an argument of the function",
     "grad": "take jax.grad of the function",
-    "itemset": "write `b[k] = v`",
+    **dict.fromkeys(("itemset", "put", "setfield"), "write `b[k] = v`"),
     "item": "leave it out: `b[k]` is the value",
-    "numpy": "return it from the function: what comes back is a JAX array",
+    **dict.fromkeys(
+        ("numpy", "to_numpy", "tolist"), "return it from the function: what comes back is a JAX array"
+    ),
     "partition": "keep a new array: `b[...] = jnp.partition(b[...], k)`",
-    "put": "write `b[k] = v`",
     "resize": "its length is fixed: make another one, `qd.zeros(n)`",
-    "setfield": "write `b[k] = v`",
     "power": "write `b[i] = b[i] ** v`, where each iteration has its own element",
     "size": "write math.prod(b.shape)",
-    "to_numpy": "return it from the function: what comes back is a JAX array",
-    "tolist": "return it from the function: what comes back is a JAX array",
 }
 """Attributes of arrays in other packages -> what to write here instead."""
 

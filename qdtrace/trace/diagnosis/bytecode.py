@@ -10,20 +10,14 @@ import bisect
 import dis
 import functools
 import itertools
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import CodeType
 
-_READS = {
-    "LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_DEREF", "LOAD_CLOSURE", "LOAD_NAME", "LOAD_GLOBAL", "LOAD_CLASSDEREF",
-    "LOAD_FROM_DICT_OR_DEREF", "LOAD_FROM_DICT_OR_GLOBALS", "LOAD_FAST_LOAD_FAST",
-}  # fmt: skip
-_WRITES = {
-    "STORE_FAST", "STORE_DEREF", "STORE_NAME", "STORE_GLOBAL", "STORE_FAST_STORE_FAST",
-    "DELETE_FAST", "DELETE_DEREF", "DELETE_NAME", "DELETE_GLOBAL",
-}  # fmt: skip
+_ACCESS = re.compile("(LOAD|STORE|DELETE)_(FAST|DEREF|CLOSURE|CLASSDEREF|NAME|GLOBAL|FROM_DICT)")
 _JUMPS = {"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"}
 _ENDS = {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE"}
 _APPENDS = {"LIST_APPEND", "SET_ADD", "MAP_ADD"}
@@ -44,8 +38,8 @@ def _accesses(instruction: dis.Instruction) -> list[tuple[str, str]]:
         return [(stored, "write"), (loaded, "read")]
     if op == "LOAD_FAST_AND_CLEAR":
         return [(name, "hidden") for name in _names(instruction)]
-    kind = "read" if op in _READS else "write" if op in _WRITES else None
-    return [] if kind is None else [(name, kind) for name in _names(instruction)]
+    found = _ACCESS.match(op)
+    return [(name, "read" if found[1] == "LOAD" else "write") for name in _names(instruction)] if found else []
 
 
 Span = tuple[tuple[int, int], tuple[int, int]]
@@ -81,7 +75,8 @@ class CodeMap:
             if instruction.opname != "EXTENDED_ARG":
                 self.instructions.append(instruction)
         self._offsets = [i.offset for i in self.instructions]
-        self._handlers = list(_exception_table(code))
+        handlers: Any = dis.Bytecode(code)
+        self._handlers = [(entry.start, entry.end, entry.target) for entry in handlers.exception_entries]
         self._accesses: dict[str, dict[int, str]] = {}
         for position, instruction in enumerate(self.instructions):
             for name, access in _accesses(instruction):
@@ -135,17 +130,16 @@ class CodeMap:
 
     def first_read(self, name: str, start: int) -> int | None:
         """Returns a read of the variable from `start` on, or the making of a function that reads it, before a write."""
-        return self._reads_ahead(name).get(start)
+        if name not in self._first_reads:
+            self._first_reads[name] = self._ahead(name, self._accesses.get(name, {}))
+        return self._first_reads[name].get(start)
 
     def caught_read(self, name: str, start: int) -> bool:
         """Returns whether there is such a read as `first_read` finds, and one where exceptions are caught."""
-        return self.first_read(name, start) is not None and any(
-            self._is_caught(p) for p, access in self._accesses[name].items() if access == "read"
-        )
-
-    def _is_caught(self, position: int) -> bool:
-        offset = self._offsets[position]
-        return any(start <= offset < end for start, end, _ in self._handlers)
+        if self.first_read(name, start) is None:
+            return False
+        reads = [self._offsets[p] for p, access in self._accesses[name].items() if access == "read"]
+        return any(begin <= offset < end for begin, end, _ in self._handlers for offset in reads)
 
     def always_read(self, name: str, start: int, barrier: int | None = None) -> int | None:
         """Returns the first read of a variable that all paths from `start` read before they do else with it."""
@@ -226,12 +220,6 @@ class CodeMap:
         if len(targets) == 1 and self.opname(position).startswith("STORE_"):
             targets += [name for name, kind in _accesses(self.instructions[position]) if kind == "write"]
         return targets
-
-    def _reads_ahead(self, name: str) -> dict[int, int]:
-        """Computes `first_read` for all positions that have one."""
-        if name not in self._first_reads:
-            self._first_reads[name] = self._ahead(name, self._accesses.get(name, {}))
-        return self._first_reads[name]
 
     def _ahead(self, name: str, accesses: dict[int, str]) -> dict[int, int]:
         """Returns a read before the next write for all positions that have one, from the reads backward."""
@@ -342,25 +330,6 @@ class CodeMap:
                 return True
             a, b = a + 1, b + 1
         return True
-
-
-def _exception_table(code: CodeType) -> Iterator[tuple[int, int, int]]:
-    """Yields (start, end, handler) byte offsets; 6-bit big-endian varints, bit 7 marks the start of an entry."""
-    data = iter(code.co_exceptiontable)
-
-    def number(byte: int) -> int:
-        value = byte & 63
-        while byte & 64:
-            byte = next(data)
-            value = value << 6 | byte & 63
-        return value
-
-    for byte in data:
-        start = number(byte) * 2
-        length = number(next(data)) * 2
-        handler = number(next(data)) * 2
-        number(next(data))
-        yield start, start + length, handler
 
 
 @functools.lru_cache(maxsize=512)

@@ -10,7 +10,7 @@ from qdtrace.errors import TraceValueError, warn
 from qdtrace.trace import markers
 from qdtrace.trace.compat import Var
 from qdtrace.trace.diagnosis.bytecode import code_map
-from qdtrace.trace.diagnosis.places import place_of
+from qdtrace.trace.diagnosis.places import place_of, read_place
 from qdtrace.trace.diagnosis.statements import warn_of_statements
 from qdtrace.trace.source import eqn_loc
 
@@ -42,7 +42,7 @@ def check_dropped(eqns: Sequence[JaxprEqn], calls: Sequence[Inlined], *, is_func
         with contextlib.suppress(Exception):  # a diagnosis: where it fails, the trace goes on
             place = place_of(eqn)
             text = _lost(place, eqn, makers) if place and makers else ""
-        if eqn.primitive.name.startswith("scatter") and place and place.is_dropped_call():
+        if eqn.primitive.name.startswith("scatter") and place and place.is_dropped():
             raise TraceValueError(
                 "`y.at[k].set(v)` of an array gives a new array, and this statement drops it",
                 loc=eqn_loc(eqn),
@@ -66,16 +66,14 @@ def check_dropped(eqns: Sequence[JaxprEqn], calls: Sequence[Inlined], *, is_func
 
 def _sorted(place: Place, eqn: JaxprEqn, makers: Mapping[Any, JaxprEqn]) -> str:
     """Returns how to keep the result of a statement `a.sort()`; empty for any other."""
-    if "sort" not in (eqn.primitive.name, eqn.params.get("name")) or not place.is_dropped_call():
+    if "sort" not in (eqn.primitive.name, eqn.params.get("name")) or not place.is_dropped():
         return ""
     call = place.expression()
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr != "sort":
         return ""
     if not all(isinstance(argument, ast.Constant) for argument in call.args):
         return ""  # `jnp.sort(x)`, which nobody takes for a change
-    operand = eqn.invars[0]
-    maker = makers.get(operand) if isinstance(operand, Var) else None
-    source = place_of(maker) if maker is not None and maker.primitive in markers.READS else None
+    source = read_place(eqn.invars[0], makers)
     is_memory = source is not None and isinstance(source.expression(), ast.Attribute)  # the content of `x.sort`
     return f"{ast.unparse(call.func.value)}{'[...]' * is_memory} = {ast.unparse(call)}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import re
+from traceback import walk_tb
 from typing import TYPE_CHECKING
 
 import jax
@@ -21,7 +22,7 @@ from qdtrace.errors import (
 )
 from qdtrace.trace.diagnosis.advice import ndrange_in, told
 from qdtrace.trace.diagnosis.precedence import of_floats
-from qdtrace.trace.diagnosis.statement import raised_in
+from qdtrace.trace.diagnosis.statement import nodes_of, raised_in
 from qdtrace.trace.diagnosis.stores import stored_in
 from qdtrace.trace.source import is_jax_file, traceback_loc
 
@@ -246,9 +247,8 @@ _KINDS: dict[type, type[QdError]] = {
 def _calls_us(error: Exception) -> bool:
     """Returns whether the statement that raised calls a function of this package, not one of that name."""
     statement = raised_in(error.__traceback__)
-    nodes = [n.value if isinstance(n, ast.Expr) else n for n in (statement.path if statement else ())]
-    calls = [n for n in nodes if isinstance(n, ast.Call)]
-    function = statement.value(calls[-1].func) if statement and calls else None
+    calls = nodes_of(ast.Call, statement)
+    function = statement.value(calls[0].func) if statement and calls else None
     return str(getattr(function, "__module__", "")).partition(".")[0] == "qdtrace"
 
 
@@ -258,7 +258,5 @@ def _is_from_jax(error: Exception) -> bool:
         return True
     if isinstance(error, AttributeError) and str(error).startswith("module 'jax"):  # Python says it of newer releases
         return True
-    traceback = error.__traceback__
-    while traceback is not None and traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    return traceback is not None and is_jax_file(traceback.tb_frame.f_code.co_filename)
+    files = [frame.f_code.co_filename for frame, _ in walk_tb(error.__traceback__)]
+    return bool(files) and is_jax_file(files[-1])

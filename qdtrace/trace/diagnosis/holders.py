@@ -190,10 +190,6 @@ def _write_attributes(held: Any, content: Content) -> None:
                 own[name] = value
 
 
-def _write_vars(held: Any, content: Content) -> None:
-    _write_dict(held.__dict__, content)
-
-
 def _write_class(held: type, content: Content) -> None:
     now = vars(held)
     for name in set(now) - set(content[0]):
@@ -218,10 +214,6 @@ def _read_partial(held: functools.partial[Any]) -> Content:
 _PARTIAL = Holder(_read_partial, None, _attribute)
 _WRAPPER = Holder(lambda held: ((), [held.__wrapped__]), fixed=True)
 _MEMO = Holder(lambda held: (held.cache_info(), [held.__wrapped__]))
-
-
-def _read_context_variable(held: contextvars.ContextVar[Any]) -> Content:
-    return ((), [held.get(MISSING)])
 
 
 # -- objects ----------------------------------------------------------------------------------------------------------
@@ -339,39 +331,35 @@ _STREAMS: dict[type, Holder] = {
         lambda r: r.bit_generator.state, lambda r, state: setattr(r.bit_generator, "state", state)
     ),
     np.random.RandomState: _pickled(lambda r: r.get_state(), lambda r, state: r.set_state(state)),
-    itertools.count: Holder(lambda held: (repr(held), []), draws=True),
-    itertools.repeat: Holder(lambda held: (repr(held), []), draws=True),
+    **dict.fromkeys((itertools.count, itertools.repeat), Holder(lambda held: (repr(held), []), draws=True)),
 }
 _SEQUENCES = ([], (), "", b"", bytearray(), {}, {}.values(), {}.items(), set[int](), range(1), range(1 << 70))
 _SEQUENCE_ITERATORS = {*(type(iter(one)) for one in _SEQUENCES), type(reversed([]))}
 _ITERATOR = Holder(lambda held: (operator.length_hint(held), []), draws=True)
 
 _HOLDERS: dict[type, Holder | None] = {
-    list: _LIST,
-    dict: _DICT,
-    collections.defaultdict: _DICT,
-    collections.OrderedDict: _DICT,
-    collections.Counter: _DICT,
+    **dict.fromkeys((list, collections.deque), _LIST),
+    **dict.fromkeys((dict, collections.defaultdict, collections.OrderedDict, collections.Counter), _DICT),
     set: _SET,
-    collections.deque: _LIST,
-    bytearray: _BYTES,
-    array.array: _BYTES,
+    **dict.fromkeys((bytearray, array.array), _BYTES),
     tuple: _TUPLE,
     frozenset: Holder(lambda held: ((), list(held)), fixed=True),
     types.MappingProxyType: _VIEW,
     np.ndarray: _ARRAY,
-    io.StringIO: Holder(lambda held: ((held.getvalue(), held.tell()), [])),
-    io.BytesIO: Holder(lambda held: ((held.getvalue(), held.tell()), [])),
-    contextvars.ContextVar: Holder(_read_context_variable, lambda held, content: held.set(content[1][0])),
-    threading.local: Holder(lambda held: _read_mapping(held.__dict__), _write_vars, _attribute),
+    **dict.fromkeys((io.StringIO, io.BytesIO), Holder(lambda held: ((held.getvalue(), held.tell()), []))),
+    contextvars.ContextVar: Holder(
+        lambda held: ((), [held.get(MISSING)]), lambda held, content: held.set(content[1][0])
+    ),
+    threading.local: Holder(
+        lambda held: _read_mapping(held.__dict__), lambda held, content: _write_dict(held.__dict__, content), _attribute
+    ),
     types.CellType: CELL,
     types.FunctionType: FUNCTION,
     types.MethodType: _METHOD,
     types.SimpleNamespace: _INSTANCE,
     Namespace: NAMESPACE,
     property: Holder(lambda held: ((), [held.fget, held.fset, held.fdel]), fixed=True),
-    classmethod: _WRAPPER,
-    staticmethod: _WRAPPER,
+    **dict.fromkeys((classmethod, staticmethod), _WRAPPER),
     functools.cached_property: Holder(lambda held: ((), [held.func]), fixed=True),
     type(functools.lru_cache(len)): _MEMO,
     **_STREAMS,
@@ -379,8 +367,7 @@ _HOLDERS: dict[type, Holder | None] = {
     functools.partial: _PARTIAL,
     weakref.ref: Holder(lambda held: ((), [held()])),
     type(threading.Lock()): Holder(lambda held: (held.locked(), [])),
-    type(threading.RLock()): Holder(lambda held: (repr(held), [])),
-    decimal.Context: Holder(lambda held: (repr(held), [])),
+    **dict.fromkeys((type(threading.RLock()), decimal.Context), Holder(lambda held: (repr(held), []))),
     np.flatiter: Holder(lambda held: (held.index, [held.base]), draws=True),
     **dict.fromkeys(empty.TYPES),
 }

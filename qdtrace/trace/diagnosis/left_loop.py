@@ -12,7 +12,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from qdtrace.errors import TraceValueError
-from qdtrace.trace.diagnosis.statement import running_in
+from qdtrace.trace.diagnosis.statement import nodes_of, running_in
 from qdtrace.trace.source import frame_loc
 
 if TYPE_CHECKING:
@@ -56,10 +56,6 @@ def check_left(name: str, loop: OpenRegion, frame: FrameType | None) -> None:
 
 def _innermost_loop(frame: FrameType) -> ast.For | ast.While | None:
     """The loop statement around what a frame runs, in the same function; None where there is none."""
-    statement = running_in(frame, frame.f_lasti)
-    for node in reversed(statement.path if statement else ()):
-        if isinstance(node, ast.For | ast.While):
-            return node
-        if isinstance(node, _SCOPES):
-            return None
-    return None
+    around = nodes_of(ast.AST, running_in(frame))
+    found = next((node for node in around if isinstance(node, ast.For | ast.While | _SCOPES)), None)
+    return found if isinstance(found, ast.For | ast.While) else None

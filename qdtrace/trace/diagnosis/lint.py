@@ -109,9 +109,16 @@ class _Watch:
             ran = (k for k, s in enumerate(self._scopes) if s.has_moved())
             context.suspects.append(Suspect(self._region, tuple(changes), max(ran, default=0)))
 
-    def _report(self, context: TraceContext, diagnose: Callable[[], TraceValueError | None]) -> None:
+    def _diagnose(self, context: TraceContext) -> TraceValueError | None:
+        """Returns the error for what is plain; notes what may be wrong."""
+        raise AssertionError(type(self))
+
+    def finish(self, context: TraceContext) -> None:
+        """Compares after the body was traced; raises TraceValueError for what is plain."""
+        if not context.watching:
+            return
         try:
-            error = diagnose()
+            error = self._diagnose(context)
         except Exception:
             error = None
             self._suspect([StateChange("", "unknown")], context)
@@ -147,11 +154,6 @@ class LoopWatch(_Watch):
 
     def _roots(self) -> dict[str, Any]:
         return {} if self._condition is None else {"condition": self._condition}
-
-    def finish(self, context: TraceContext) -> None:
-        """Compares after the body was traced: refuses what is plain, notes in `carried` what may be wrong."""
-        if context.watching:
-            self._report(context, lambda: self._diagnose(context))
 
     def _diagnose(self, context: TraceContext) -> TraceValueError | None:
         changes = self._changes(context)
@@ -238,11 +240,6 @@ class ConditionWatch(_Watch):
 
     def __init__(self, frame: FrameType, region: OpenRegion, context: TraceContext) -> None:
         super().__init__(frame, "BEFORE_WITH", region, context)
-
-    def finish(self, context: TraceContext) -> None:
-        """Compares after the block was traced, inside of the call of `__exit__`."""
-        if context.watching:
-            self._report(context, lambda: self._diagnose(context))
 
     def _diagnose(self, context: TraceContext) -> TraceValueError | None:
         changes = self._changes(context)

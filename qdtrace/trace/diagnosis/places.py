@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from qdtrace.trace.compat import Var
 from qdtrace.trace.diagnosis.bytecode import code_map
 from qdtrace.trace.diagnosis.statement import path_at
+from qdtrace.trace.markers import READS
 from qdtrace.trace.own_files import is_own_file, is_user_file
-from qdtrace.trace.source import expression_at
+from qdtrace.trace.source import expression_at, frames_in
 
 if TYPE_CHECKING:
     import ast
+    from collections.abc import Mapping
     from types import CodeType
 
     from qdtrace.trace.compat import JaxprEqn
@@ -32,15 +35,10 @@ class Place(NamedTuple):
         codes = code_map(self.code)
         return codes.updated(codes.at(self.at))
 
-    def is_dropped_call(self) -> bool:
-        """Returns whether it is a call that is a statement of its own."""
+    def is_dropped(self, *kinds: str) -> bool:
+        """Returns whether it is a call, or an operation of other `kinds`, that is a statement of its own."""
         operation, following = self.operations()
-        return following == "POP_TOP" and operation.startswith("CALL")
-
-    def is_dropped(self) -> bool:
-        """Returns whether it is a call, an operator or a comparison that is a statement of its own."""
-        operation, following = self.operations()
-        return following == "POP_TOP" and operation.startswith(("CALL", "BINARY_OP", "COMPARE_OP", "UNARY_"))
+        return following == "POP_TOP" and operation.startswith(("CALL", *kinds))
 
     def is_compared(self) -> bool:
         """Returns whether its source is in a comparison."""
@@ -56,10 +54,15 @@ class Place(NamedTuple):
         return path_at(self.code, self.at)
 
 
+def read_place(operand: Any, makers: Mapping[Any, JaxprEqn]) -> Place | None:
+    """Returns the user's instruction that has read an operand from a buffer or a cell; None for any other operand."""
+    maker = makers.get(operand) if isinstance(operand, Var) else None
+    return place_of(maker) if maker is not None and maker.primitive in READS else None
+
+
 def place_of(eqn: JaxprEqn) -> Place | None:
     """Returns the user's instruction that recorded an equation; None if a library was between."""
-    traceback = eqn.source_info.traceback
-    for code, at in () if traceback is None else zip(*traceback.raw_frames(), strict=True):
+    for code, at in frames_in(eqn.source_info.traceback):
         if is_user_file(code.co_filename):
             return Place(code, at) if is_own_file(code.co_filename) else None
     return None

@@ -9,7 +9,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from qdtrace.errors import QdError
-from qdtrace.trace.diagnosis.statement import raised_in
+from qdtrace.trace.diagnosis.statement import nodes_of, raised_in
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -22,9 +22,8 @@ def note_raise(error: BaseException, frame: FrameType) -> None:
     statement = raised_in(error.__traceback__)
     if statement is None or statement.frame is not frame or not isinstance(statement.node, (ast.Raise, ast.Call)):
         return
-    raised = next((node for node in statement.path if isinstance(node, ast.Raise)), None)
-    blocks = [node for node in statement.path if isinstance(node, ast.With)]
-    call = blocks[-1].items[0].context_expr if blocks else None
+    raised = next(reversed(nodes_of(ast.Raise, statement)), None)
+    call = next((block.items[0].context_expr for block in nodes_of(ast.With, statement)), None)
     if raised is None or not isinstance(call, ast.Call) or any("qd.check" in n for n in _notes(error)):
         return
     name = ast.unparse(call.func)

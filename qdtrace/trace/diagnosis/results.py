@@ -81,7 +81,7 @@ def _name_in_tuple(frame: FrameType | None) -> str:
     """Returns the variable that gets the result of a frame's call in a statement like `a, b = f(), g()`."""
     if frame is None or not is_user_file(frame.f_code.co_filename):
         return ""
-    statement = running_in(frame, frame.f_lasti)
+    statement = running_in(frame)
     places: list[int] = []
     for node, inner in zip(statement.path[-2::-1], statement.path[::-1], strict=False) if statement else ():
         if isinstance(node, (ast.Tuple, ast.List)):

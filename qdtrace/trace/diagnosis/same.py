@@ -120,7 +120,7 @@ class Comparison:
                 return around.pairs.get(x) is y
             around = around._around
         # neither is bound here: values of two traces that have ended, or of the one around both
-        return not compat.is_same_trace(a, b) and a.aval == b.aval
+        return compat.trace_of(a) is not compat.trace_of(b) and a.aval == b.aval
 
     def _same_operation(self, a: JaxprEqn, b: JaxprEqn) -> bool:
         return (

@@ -11,13 +11,14 @@ import functools
 import linecache
 import types
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from qdtrace.trace.own_files import is_user_file
+from qdtrace.trace.source import users_tracebacks
 
 if TYPE_CHECKING:
     from types import CodeType, FrameType, TracebackType
 
+Node = TypeVar("Node", bound=ast.AST)
 UNKNOWN = object()
 
 
@@ -63,18 +64,15 @@ def _tree(text: str) -> ast.AST | None:
 
 def raised_in(traceback: TracebackType | None) -> Statement | None:
     """Returns the user's innermost statement that an exception passed through; None where its source is not known."""
-    found = None
-    while traceback is not None:
-        if is_user_file(traceback.tb_frame.f_code.co_filename):
-            found = traceback
-        traceback = traceback.tb_next
+    found = next(reversed([*users_tracebacks(traceback)]), None)
     return None if found is None else running_in(found.tb_frame, found.tb_lasti)
 
 
-def running_in(frame: FrameType, at: int) -> Statement | None:
-    """The statement with the instruction of a frame at the offset `at`; None where its source is not known."""
-    path = path_at(frame.f_code, at)
-    return Statement(path, frame) if len(path) > 1 else None
+def running_in(frame: FrameType | None, at: int | None = None) -> Statement | None:
+    """Returns the statement that a frame runs, or that with its instruction at the offset `at`; None where there is no
+    frame or its source is not known."""
+    path = () if frame is None else path_at(frame.f_code, frame.f_lasti if at is None else at)
+    return Statement(path, frame) if frame is not None and len(path) > 1 else None
 
 
 def path_at(code: CodeType, at: int) -> tuple[ast.AST, ...]:
@@ -87,9 +85,11 @@ def path_at(code: CodeType, at: int) -> tuple[ast.AST, ...]:
     return _path(tree, (line, column), (end_line, end_column))
 
 
-def subscript_in(statement: Statement) -> ast.Subscript | None:
-    """Returns the innermost expression with brackets that a statement was at."""
-    return next((node for node in reversed(statement.path) if isinstance(node, ast.Subscript)), None)
+def nodes_of(kind: type[Node], statement: Statement | None) -> list[Node]:
+    """Returns the syntax nodes of a kind that a statement was at, the innermost first; nothing for no statement."""
+    path = reversed(statement.path) if statement is not None else ()
+    values = (node.value if isinstance(node, ast.Expr) else node for node in path)
+    return [node for node in values if isinstance(node, kind)]
 
 
 def _path(tree: ast.AST, start: tuple[int, int], end: tuple[int, int]) -> tuple[ast.AST, ...]:
@@ -100,20 +100,17 @@ def _path(tree: ast.AST, start: tuple[int, int], end: tuple[int, int]) -> tuple[
         path.append(node)
         if isinstance(node, ast.expr | ast.stmt) and _span(node) == (start, end):
             break
-        inner = None
-        for child in ast.iter_child_nodes(node):
-            spot = _span(child)
-            if spot is None:
-                around = any(s is not None and s[0] <= start and end <= s[1] for s in map(_span, ast.walk(child)))
-            else:
-                around = spot[0] <= start and end <= spot[1]
-            if around:
-                inner = child
-                break
-        node = inner
+        node = next((child for child in ast.iter_child_nodes(node) if _holds(child, start, end)), None)
     if isinstance(path[-1], ast.FormattedValue):  # from Python 3.12 on the place is that of the part of a text
         path.pop()
     return tuple(path)
+
+
+def _holds(node: ast.AST, start: tuple[int, int], end: tuple[int, int]) -> bool:
+    """Returns whether a node, or where it has no place one in it, is around a part of the source."""
+    own = _span(node)
+    spans = map(_span, ast.walk(node)) if own is None else (own,)
+    return any(span is not None and span[0] <= start and end <= span[1] for span in spans)
 
 
 def _span(node: ast.AST) -> tuple[tuple[int, int], tuple[int, int]] | None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import warn
 from qdtrace.trace import markers
-from qdtrace.trace.compat import Var, inner_jaxprs, open_jaxpr
-from qdtrace.trace.diagnosis.places import place_of
+from qdtrace.trace.compat import inner_jaxprs, open_jaxpr
+from qdtrace.trace.diagnosis.places import place_of, read_place
 from qdtrace.trace.inlined_rules import RULED
 from qdtrace.trace.source import eqn_loc
 
@@ -59,7 +59,7 @@ def warn_of_statements(
     pure = [e for e in unused if not (_has_effect(e) or e.primitive in markers.READS or e.primitive.name in RULED)]
     for eqn in (*pure, *(call.eqn for call in calls)):
         place = place_of(eqn)
-        if place is not None and place.is_dropped():
+        if place is not None and place.is_dropped("BINARY_OP", "COMPARE_OP", "UNARY_"):
             dropped.setdefault(place, eqn)
     doing = {place_of(e) for e in eqns if _has_effect(e)} if dropped else set()
     inlined = {id(call.eqn) for call in calls}
@@ -106,9 +106,7 @@ def _is_like(eqn: JaxprEqn) -> bool:
 
 def _is_memory(node: ast.expr, place: Place, eqn: JaxprEqn, makers: Mapping[Any, JaxprEqn]) -> bool:
     """Returns whether the expression itself reads a buffer or a cell, as `x.clip(0, 1)` and `x[i].clip(0, 1)` do."""
-    operand = eqn.invars[0] if eqn.invars else None
-    maker = makers.get(operand) if isinstance(operand, Var) else None
-    source = place_of(maker) if maker is not None and maker.primitive in markers.READS else None
+    source = read_place(eqn.invars[0], makers) if eqn.invars else None
     if source is None or source.code is not place.code:
         return False
     read = source.expression()

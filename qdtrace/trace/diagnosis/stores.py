@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from qdtrace.trace.context import LANE, get_current
-from qdtrace.trace.diagnosis.statement import subscript_in
+from qdtrace.trace.diagnosis.statement import nodes_of
 from qdtrace.trace.handles import MemoryHandle
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _VIEWS = frozenset(
 
 def stored_in(statement: Statement | None) -> str:
     """Returns advice on how to write a store in place of a statement that stores into a value."""
-    target = None if statement is None else subscript_in(statement)
+    target = next(iter(nodes_of(ast.Subscript, statement)), None)
     if target is None or statement is None:
         return "store into a buffer, `b[i] = v`, or make a new value: `y = y.at[k].set(v)`"
     owner, index = target.value, ast.unparse(target.slice)
@@ -68,9 +68,8 @@ def _other_memory(statement: Statement, source: ast.expr | None, name: str, new:
 
 def _assigned(statement: Statement, name: str) -> ast.expr | None:
     """Returns the expression that the function gave a variable before the statement; None if it is not known."""
-    around = next((n for n in reversed(statement.path) if isinstance(n, (ast.FunctionDef, ast.Module))), None)
     found = None
-    for node in ast.walk(around) if around is not None else ():
+    for node in ast.walk(next(n for n in reversed(statement.path) if isinstance(n, (ast.FunctionDef, ast.Module)))):
         is_before = isinstance(node, ast.Assign) and node.lineno < getattr(statement.node, "lineno", 0)
         if isinstance(node, ast.Assign) and is_before and name in map(ast.unparse, node.targets):
             found = node.value
@@ -89,5 +88,4 @@ def _viewed(statement: Statement, source: ast.expr | None) -> ast.expr | None:
 
 
 def _is_in_loop(statement: Statement, source: ast.expr) -> bool:
-    loops = [node for node in statement.path if isinstance(node, ast.For)]
-    return any(source is inner for loop in loops for inner in ast.walk(loop))
+    return any(source is inner for loop in nodes_of(ast.For, statement) for inner in ast.walk(loop))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import Loc, warn
 from qdtrace.trace.context import get_current
-from qdtrace.trace.diagnosis.statement import running_in
+from qdtrace.trace.diagnosis.statement import nodes_of, running_in
 from qdtrace.trace.indexing import is_static_int
 from qdtrace.trace.own_files import is_own_package, is_user_file
 from qdtrace.trace.source import user_frame
@@ -52,9 +52,8 @@ def note_element_store(indices: Sequence[Any]) -> None:
 def _loop_around(frame: FrameType | None) -> tuple[ast.For, Loc] | None:
     """Returns the innermost loop over a `range` of Python around what a frame runs, in it or in its callers."""
     while frame is not None and not is_own_package(frame.f_code.co_filename):
-        statement = running_in(frame, frame.f_lasti) if is_user_file(frame.f_code.co_filename) else None
-        loops = [node for node in statement.path if isinstance(node, ast.For)] if statement is not None else []
-        for loop in reversed(loops):
+        statement = running_in(frame) if is_user_file(frame.f_code.co_filename) else None
+        for loop in nodes_of(ast.For, statement):
             called = loop.iter.func if isinstance(loop.iter, ast.Call) else loop.iter
             if statement is not None and statement.value(called) is range:
                 return loop, Loc(frame.f_code.co_filename, loop.lineno, frame.f_code.co_name)
