@@ -1,7 +1,7 @@
 """Limits of arrays of integers, found once for each array.
 
-A JAX array never changes, so its limits are kept as long as it lives, by a weak reference: another array may get the
-address of one that is gone. Arrays of NumPy may change, so nothing is kept of these.
+A JAX array never changes, so its limits are kept as long as it lives: another array may get the address of one that
+is gone. Arrays of NumPy may change, so nothing is kept of these.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from qdtrace.limits import limits_in
 if TYPE_CHECKING:
     from qdtrace.limits import Limits
 
-_known: dict[int, tuple[weakref.ref[Any], Limits]] = {}
-"""Limits of JAX arrays by their `id`, with the array that they are of."""
+_known: dict[int, Limits] = {}
+"""Limits of JAX arrays that live, by their `id`."""
 
 
 def limits_of(value: Any) -> Limits | None:
@@ -35,19 +35,13 @@ def limits_of(value: Any) -> Limits | None:
 
 
 def _limits_of_array(array: jax.Array) -> Limits | None:
-    kept = _known.get(id(array))
-    if kept is not None and kept[0]() is array:
-        return kept[1]
+    if (kept := _known.get(id(array))) is not None:
+        return kept
     is_readable = not array.is_deleted() and array.is_fully_addressable
     if not is_readable or getattr(array.dtype, "kind", None) not in ("i", "u"):  # keys have none, int4 another
         return None
-    key, limits = id(array), _found(np.asarray(array))
-
-    def forget(gone: weakref.ref[Any]) -> None:
-        if (kept := _known.get(key)) is not None and kept[0] is gone:
-            del _known[key]
-
-    _known[key] = weakref.ref(array, forget), limits
+    limits = _known[id(array)] = _found(np.asarray(array))
+    weakref.finalize(array, _known.pop, id(array), None).atexit = False
     return limits
 
 

@@ -6,7 +6,6 @@ else (`jax.jit`, `jax.vmap` around the call) has none, and derivatives then know
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from jax.core import Tracer
 
 from qdtrace.compose.array_limits import limits_of
 from qdtrace.errors import TraceValueError
+from qdtrace.trace.arguments import parameters_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,11 +38,7 @@ class BoundsFrom:
         if not wanted:
             return None
         found: dict[str, int | None] = {}
-        try:
-            parameters = inspect.signature(f).parameters.values()
-        except (TypeError, ValueError):  # a function of C may say nothing
-            parameters = ()
-        for position, p in enumerate(parameters):
+        for position, p in enumerate(parameters_of(f)):
             if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
                 found[p.name] = None if p.kind is p.KEYWORD_ONLY else position
         if wrong := [name for name in wanted if name not in found]:

@@ -7,23 +7,20 @@ compiler runs when the primitive is lowered, so `jax.jit(...).lower(...)` and cr
 
 from __future__ import annotations
 
-import functools
 import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import jax
 from jax.interpreters import batching, mlir
 
 from qdtrace.backend import backend
 from qdtrace.compose.debug import run_checked
-from qdtrace.compose.direct import leading, run_now
+from qdtrace.compose.direct import leading, runs_by
 from qdtrace.compose.garbage import paused_garbage_collection
 from qdtrace.compose.several_devices import raise_late_failures
 from qdtrace.compose.stack_chunk import in_one_chunk
 from qdtrace.counters import count, timed
 from qdtrace.errors import BackendError
-from qdtrace.ir.platforms import PLATFORMS
 from qdtrace.ir.program import ref_type
 from qdtrace.trace import compat
 from qdtrace.trace.compat import Primitive
@@ -83,15 +80,6 @@ def _abstract_eval(*operands: Any, staged: StagedProgram, origin: Origin | None)
     return [compat.array_type(ref_type(v).shape, v.dtype.numpy, operands) for v in staged.program.results]
 
 
-@functools.cache
-def _eager(staged: StagedProgram) -> Any:
-    return jax.jit(functools.partial(call_p.bind, staged=staged, origin=None))
-
-
-def _call_now(*operands: Any, staged: StagedProgram, origin: Origin | None) -> Any:
-    return run_now(_eager(staged), operands, staged.program.name)
-
-
 def _run_on(name: str) -> Any:
     def lower(ctx: Any, *values: Any, staged: StagedProgram, origin: Origin | None) -> Any:
         shared = compat.device_count(ctx) > 1
@@ -109,17 +97,6 @@ def _run_on(name: str) -> Any:
     return lower
 
 
-def _no_backend(ctx: Any, *operands: Any, staged: StagedProgram, origin: Origin | None) -> Any:
-    raise unknown_platform(ctx, staged.program.name)
-
-
-def unknown_platform(ctx: Any, name: str) -> BackendError:
-    """Returns the error for a program that is lowered for a platform without a backend."""
-    platforms = ", ".join(ctx.module_context.platforms)
-    needs = " or ".join(PLATFORMS)
-    return BackendError(f"{name}: needs the platform {needs}, got {platforms}", help="run under JAX_PLATFORMS=cpu")
-
-
 def _batch(operands: Sequence[Any], dims: Sequence[int | None], *, staged: StagedProgram, origin: Origin | None) -> Any:
     """Batches a call by one more axis of every task."""
     moved, mask, size = leading(operands, dims)
@@ -130,8 +107,5 @@ def _batch(operands: Sequence[Any], dims: Sequence[int | None], *, staged: Stage
 
 
 call_p.def_abstract_eval(_abstract_eval)
-call_p.def_impl(_call_now)
-mlir.register_lowering(call_p, _no_backend)
-for _platform in PLATFORMS:
-    mlir.register_lowering(call_p, _run_on(_platform), platform=_platform)
+runs_by(call_p, "staged", _run_on, origin=None)
 batching.primitive_batchers[call_p] = _batch

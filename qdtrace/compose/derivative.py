@@ -23,17 +23,16 @@ import jax
 from jax.interpreters import ad, batching, mlir, partial_eval
 
 from qdtrace.backend import backend
-from qdtrace.compose.call import Origin, call, derivative_p, unknown_platform
-from qdtrace.compose.direct import leading, run_now, zero_tangent
+from qdtrace.compose.call import Origin, call, derivative_p
+from qdtrace.compose.direct import leading, runs_by, zero_tangent
 from qdtrace.compose.garbage import paused_garbage_collection
 from qdtrace.compose.linearised import derivation, linearised
 from qdtrace.compose.pass_cache import TANGENTS, kept, keyed
 from qdtrace.compose.residuals import call_keeping, residuals_of, unread_by
 from qdtrace.compose.stack_chunk import in_one_chunk
 from qdtrace.compose.stacks import derived, stacks_for
-from qdtrace.compose.staged_program import StagedProgram, chosen
+from qdtrace.compose.staged_program import StagedProgram, chosen, within
 from qdtrace.errors import GradientError, warn
-from qdtrace.ir.platforms import PLATFORMS
 from qdtrace.ir.program import ref_type
 from qdtrace.trace import compat
 from qdtrace.trace.dtypes import as_jax, is_x64, kept_by_mode
@@ -99,8 +98,13 @@ class Derivative:
 
     def of_given(self, mask: Iterable[bool]) -> Mask:
         """Returns a mask of parameters from one of those that are operands."""
-        left = iter(mask)
-        return tuple(is_given and next(left) for is_given in self.given)
+        return within(self.given, mask)
+
+    def of_some(self, wanted: Iterable[bool]) -> Derivative:
+        """Returns the derivative with some of its results."""
+        if self.wrt is None:
+            return replace(self, out=within(self.out, wanted))
+        return replace(self, wrt=within(self.wrt, wanted))
 
     def groups(self) -> list[int]:
         """Returns the numbers of operands: of the program with its residuals, of adjoints (0 for a directional
@@ -118,11 +122,6 @@ class Derivative:
         if self.wrt is None:
             return chosen(self.program.results, self.out)
         return chosen(self.program.params, self.wrt)
-
-    def _some_of_out(self, mask: Mask) -> Mask:
-        """Returns the mask of results of which some, of those in `out`, are wanted."""
-        left = iter(mask)
-        return tuple(wanted and next(left) for wanted in self.out)
 
     def sizes(self) -> tuple[int, ...]:
         """Returns the sizes of the batches in the order of axes in results."""
@@ -149,7 +148,7 @@ class Derivative:
         if self.handed is None:
             # where an adjoint changes along a direction, its change is that of the tangents along all others
             lower = tuple(
-                (k + (k >= at), self._some_of_out(m[own:])) for k, m in enumerate(self.directions) if any(m[own:])
+                (k + (k >= at), within(self.out, m[own:])) for k, m in enumerate(self.directions) if any(m[own:])
             )
             asked += (True,) * sum(sum(out) for _, out in lower)
             if self.ruled is not None and self.wrt is None:
@@ -340,25 +339,12 @@ def _abstract_eval(*operands: Any, spec: Derivative) -> list[ShapedArray]:
     return [compat.array_type((*sizes, *ref_type(v).shape), v.dtype.numpy, operands) for v in spec.results()]
 
 
-@functools.cache
-def _eager(spec: Derivative) -> Any:
-    return jax.jit(functools.partial(derivative_p.bind, spec=spec))
-
-
-def _run_now(*operands: Any, spec: Derivative) -> Any:
-    return run_now(_eager(spec), operands, spec.program.name)
-
-
 def _run_on(name: str) -> Any:
     def run(*operands: Any, spec: Derivative) -> list[Any]:
         made = spec.derived_for(backend(name).machine)
         return call(made, [*operands, *map(as_jax, made.constants)])
 
     return mlir.lower_fun(run, multiple_results=True)
-
-
-def _no_backend(ctx: Any, *operands: Any, spec: Derivative) -> Any:
-    raise unknown_platform(ctx, spec.program.name)
 
 
 def _batch(operands: Sequence[Any], dims: Sequence[int | None], *, spec: Derivative) -> Any:
@@ -373,19 +359,12 @@ def _without_unused(used: list[bool], *rest: Any) -> tuple[list[bool], Any]:
     eqn = rest[-1]
     if not any(used):
         return [False] * len(eqn.invars), None
-    spec: Derivative = eqn.params["spec"]
-    left = iter(used)
-    asked = tuple(wanted and next(left) for wanted in (spec.out if spec.wrt is None else spec.wrt))
-    less = replace(spec, out=asked) if spec.wrt is None else replace(spec, wrt=asked)
-    outvars = [v for v, wanted in zip(eqn.outvars, used, strict=True) if wanted]
+    outvars, less = list(chosen(eqn.outvars, used)), eqn.params["spec"].of_some(used)
     return [True] * len(eqn.invars), eqn.replace(outvars=outvars, params={"spec": less})
 
 
 derivative_p.def_abstract_eval(_abstract_eval)
-derivative_p.def_impl(_run_now)
-mlir.register_lowering(derivative_p, _no_backend)
-for _platform in PLATFORMS:
-    mlir.register_lowering(derivative_p, _run_on(_platform), platform=_platform)
+_eager = runs_by(derivative_p, "spec", _run_on)
 ad.primitive_jvps[derivative_p] = _jvp_of_derivative
 batching.primitive_batchers[derivative_p] = _batch
 partial_eval.dce_rules[derivative_p] = _without_unused

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from jax.interpreters import ad
@@ -11,40 +12,22 @@ from qdtrace.compose.garbage import paused_garbage_collection
 from qdtrace.compose.loop_derivative import loop_p
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from qdtrace.compose.loop_derivative import Loop
+    from collections.abc import Callable
 
 
-def _jvp_of_call(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
-    with paused_garbage_collection():
-        from qdtrace.compose.derivative import jvp_of_call  # only here: it loads `autodiff`, for derivatives alone
+def _later(module: str, name: str) -> Callable[..., Any]:
+    """Returns a rule of JAX in a module of this package, which loads `autodiff`: that is for derivatives alone."""
 
-        return jvp_of_call(primals, tangents, **params)
+    def rule(*operands: Any, **params: Any) -> Any:
+        with paused_garbage_collection():
+            return getattr(importlib.import_module(f"qdtrace.compose.{module}"), name)(*operands, **params)
 
-
-def _transpose_of_call(cotangents: Sequence[Any], *operands: Any, **params: Any) -> Any:
-    with paused_garbage_collection():
-        from qdtrace.compose.transposed import transpose_of_call  # likewise
-
-        return transpose_of_call(cotangents, *operands, **params)
-
-
-def _transpose_of_derivative(cotangents: Sequence[Any], *operands: Any, **params: Any) -> Any:
-    from qdtrace.compose.transposed import transpose_of_derivative  # likewise
-
-    return transpose_of_derivative(cotangents, *operands, **params)
-
-
-def _transpose_of_loop(cotangents: Sequence[Any], *operands: Any, loop: Loop) -> Any:
-    from qdtrace.compose.transposed_loop import transpose_of_loop  # likewise
-
-    return transpose_of_loop(cotangents, operands, loop)
+    return rule
 
 
 def register() -> None:
     """Has JAX differentiate calls, and transpose them and loops around them."""
-    ad.primitive_transposes[loop_p] = _transpose_of_loop
-    ad.primitive_jvps[call_p] = _jvp_of_call
-    ad.primitive_transposes[call_p] = _transpose_of_call
-    ad.primitive_transposes[derivative_p] = _transpose_of_derivative
+    ad.primitive_jvps[call_p] = _later("derivative", "jvp_of_call")
+    ad.primitive_transposes[call_p] = _later("transposed", "transpose_of_call")
+    ad.primitive_transposes[derivative_p] = _later("transposed", "transpose_of_derivative")
+    ad.primitive_transposes[loop_p] = _later("transposed_loop", "transpose_of_loop")

@@ -2,15 +2,46 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import jax
-from jax.interpreters import ad
+from jax.interpreters import ad, mlir
 
+from qdtrace.errors import BackendError
+from qdtrace.ir.platforms import PLATFORMS
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from qdtrace.trace.compat import Primitive
+
+
+def runs_by(primitive: Primitive, key: str, lowering: Callable[[str], Any], **others: Any) -> Any:
+    """Has JAX run a primitive: at once on arrays, by `jax.jit`, and where a platform is known by a `lowering` for it.
+
+    The parameter `key` holds its program; for a call on arrays `others` are the other ones. Returns the function that
+    keeps what `jax.jit` gives of each program.
+    """
+
+    @functools.cache
+    def compiled(held: Any) -> Any:
+        return jax.jit(functools.partial(primitive.bind, **{key: held}, **others))
+
+    def run(*operands: Any, **params: Any) -> Any:
+        return run_now(compiled(params[key]), operands, params[key].program.name)
+
+    def refuse(ctx: Any, *_: Any, **params: Any) -> Any:
+        needs, got = " or ".join(PLATFORMS), ", ".join(ctx.module_context.platforms)
+        text = f"{params[key].program.name}: needs the platform {needs}, got {got}"
+        raise BackendError(text, help="run under JAX_PLATFORMS=cpu")
+
+    primitive.def_impl(run)
+    mlir.register_lowering(primitive, refuse)
+    for platform in PLATFORMS:
+        mlir.register_lowering(primitive, lowering(platform), platform=platform)
+    return compiled
 
 
 def run_now(compiled: Callable[..., Any], operands: Sequence[Any], name: str) -> Any:

@@ -9,13 +9,13 @@ Only `qd.jit` knows its own donations: what `jax.jit(..., donate_argnums=...)` a
 
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING, Any
 
 import jax
 from jax.core import Tracer
 
 from qdtrace.compose.jaxprs import is_literal
+from qdtrace.trace.arguments import parameters_of
 from qdtrace.trace.markers import read_p
 
 if TYPE_CHECKING:
@@ -36,10 +36,7 @@ def donated_leaves(
     names = {argnames} if isinstance(argnames, str) else set(argnames)
     if not nums and not names:
         return []
-    try:
-        known = [p.name for p in inspect.signature(f).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
-    except (TypeError, ValueError):
-        known = []
+    known = [p.name for p in parameters_of(f) if p.kind is p.POSITIONAL_OR_KEYWORD]
     if not names:
         names = {known[n] for n in nums if 0 <= n < len(known)}
     elif not nums:

@@ -48,14 +48,10 @@ def _chosen(needed: Any, first: Any, value: Any, axis: int | None) -> Any:
     return jnp.where(needed.reshape(shape), value, one)
 
 
-def _some_lane(operands: Sequence[Any], dims: Sequence[int | None]) -> Any:
-    return jnp.any(operands[0]), None
-
-
 busy_p.def_abstract_eval(lambda needed, *values: list(values))
 somewhere_p.def_abstract_eval(lambda condition: condition)
 batching.primitive_batchers[busy_p] = _busy_lanes
-batching.primitive_batchers[somewhere_p] = _some_lane
+batching.primitive_batchers[somewhere_p] = lambda operands, _: (jnp.any(operands[0]), None)
 
 
 def _calls(jaxprs: Sequence[Any]) -> bool:

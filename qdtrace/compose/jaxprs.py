@@ -36,13 +36,8 @@ def physical_type(aval: Any, where: Any = None) -> tuple[tuple[int, ...], DType]
 
 def largest_size(eqn: Any) -> int:
     """Returns the elements of the largest value of an equation and of those inside of it."""
-    sizes = [int(np.prod(v.aval.shape)) for v in (*eqn.invars, *eqn.outvars)]
-    return max([*sizes, *(_largest_inside(compat.open_jaxpr(j)) for j in compat.inner_jaxprs(eqn)), 0])
-
-
-@functools.lru_cache(maxsize=1024)
-def _largest_inside(jaxpr: Any) -> int:
-    return max((largest_size(e) for e in jaxpr.eqns), default=0)
+    values = (v for e in compat.all_eqns([eqn]) for v in (*e.invars, *e.outvars))
+    return max((int(np.prod(v.aval.shape)) for v in values), default=0)
 
 
 def _loc(where: Any) -> Any:

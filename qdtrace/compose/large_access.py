@@ -18,6 +18,7 @@ from qdtrace.errors import UnsupportedError
 from qdtrace.ir.program import literal
 from qdtrace.trace import compat
 from qdtrace.trace.importer.bounds import bound
+from qdtrace.trace.importer.values import rank0
 from qdtrace.trace.markers import accum_p, atomic_p, lset_p, store_p
 from qdtrace.trace.physical import logical, physical
 from qdtrace.trace.source import eqn_loc
@@ -86,10 +87,8 @@ def _checked(stager: Stager, eqn: Any, atom: Any, names: dict[str, Any], size: i
             (made,) = builder.emit("if", stager.predicate(builder), blocks=blocks)
         else:
             made = bound(importer, index, size, **names)
-        value = np.empty((), object)
-        value[()] = made
     var = compat.new_scalar(made.dtype.numpy)
-    stager.env[var] = stager.segment.keep(value, made.dtype)
+    stager.env[var] = stager.segment.keep(rank0(made), made.dtype)
     stager.last_use[var] = stager.position
     return stager.value(var)
 

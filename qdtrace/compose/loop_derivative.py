@@ -152,14 +152,10 @@ def directional(*operands: Any, loop: Loop) -> list[Any]:
     return run(*loop.woven(values, tangents), loop=loop.along)[len(loop.state) :]
 
 
-def _nothing(value: Any) -> Any:
-    return jnp.zeros(jnp.shape(value), jax.dtypes.float0)
-
-
 def _with_nothing(values: Values, tangents: Values) -> list[Any]:
     """Returns tangents of values, given those of floats."""
     given = iter(tangents)
-    return [next(given) if is_float(v) else _nothing(v) for v in values]
+    return [next(given) if is_float(v) else jnp.zeros(jnp.shape(v), jax.dtypes.float0) for v in values]
 
 
 def adjoints(*operands: Any, loop: Loop) -> list[Any]:
@@ -180,7 +176,8 @@ def adjoints(*operands: Any, loop: Loop) -> list[Any]:
         )
         count, positions, inner, state = _advance(loop, used, (start, t), state, (count, positions, inner))
         arrived = jnp.logical_and(count > 0, positions[jnp.maximum(count - 1, 0)] == t)
-        _, pull = jax.vjp(lambda u, s: _floats(loop.step(_merged(used, u), _merged(state, s))), *_parts(used, state))
+        parts = _floats(used), _floats(state)
+        _, pull = jax.vjp(lambda u, s: _floats(loop.step(_merged(used, u), _merged(state, s))), *parts)
         more, of_state = pull(list(of_state))
         of_used = tuple(a + b for a, b in zip(of_used, more, strict=True))
         return _as_varying(state, (count - arrived, positions, inner, of_used, tuple(of_state)))
@@ -197,10 +194,6 @@ def _woven(ones: Values, count: int, others: Values, other_count: int) -> list[A
 
 def _floats(values: Values) -> list[Any]:
     return [v for v in values if is_float(v)]
-
-
-def _parts(used: Values, state: Values) -> tuple[list[Any], list[Any]]:
-    return _floats(used), _floats(state)
 
 
 def _merged(values: Values, floats: Values) -> list[Any]:
@@ -311,10 +304,6 @@ def _filled(values: Values, tangents: Values) -> list[Any]:
     return [jnp.zeros_like(v) if type(t) is ad.Zero else t for v, t in pairs]
 
 
-def _is_still(tangents: Values) -> bool:
-    return all(type(t) is ad.Zero for t in tangents)
-
-
 def _jvp(values: Values, tangents: Values, *, loop: Loop) -> Any:
     outs = loop_p.bind(*values, loop=loop)
     found = iter(directional_p.bind(*values, *_filled(values, tangents), loop=loop))
@@ -324,7 +313,7 @@ def _jvp(values: Values, tangents: Values, *, loop: Loop) -> Any:
 def _jvp_of_directional(operands: Values, tangents: Values, *, loop: Loop) -> Any:
     outs, count = directional_p.bind(*operands, loop=loop), loop.count
     turned = _filled(operands[count:], tangents[count:])
-    if _is_still(tangents[:count]):  # linear in all others
+    if all(type(t) is ad.Zero for t in tangents[:count]):  # linear in all others
         return outs, directional_p.bind(*operands[:count], *turned, loop=loop)
     at, floats = loop.woven(operands[:count], operands[count:]), len(_floats(loop.used))
     direction = _woven(_filled(operands[:count], tangents[:count]), floats, turned, floats)

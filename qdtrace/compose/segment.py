@@ -25,6 +25,7 @@ from qdtrace.ir.program import Atom, Literal, Program, Task, Var, is_global, lit
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import walk_eqns, walk_task
 from qdtrace.trace.dtypes import as_jax
+from qdtrace.trace.importer.values import array_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -173,8 +174,8 @@ class Segment:
             if is_concrete(state.fill):
                 self.initial[var] = literal(state.fill, var.dtype)
             elif state.fill is not None:
-                fill = replace(copy_task(self._filling(var, state.fill), var), name=f"fill_{var.hint}")
-                self.append(fill, during_serial=True)
+                given = self.fills[var] = state.fill.ref if isinstance(state.fill, Operand) else self.param(state.fill)
+                self.append(replace(copy_task(given, var), name=f"fill_{var.hint}"), during_serial=True)
         self.refs[state] = var
         return var
 
@@ -183,10 +184,6 @@ class Segment:
         var = ref_var(dtype, shape, hint)
         self.buffers[var] = None
         return var
-
-    def _filling(self, var: Var, fill: Any) -> Var:
-        param = self.fills[var] = fill.ref if isinstance(fill, Operand) else self.param(fill)
-        return param
 
     # ------------------------------------------------------------------ tasks
     def note(self, item: Any, conditions: tuple[Any, ...]) -> None:
@@ -279,10 +276,8 @@ def is_concrete(value: Any) -> bool:
 def load_all(builder: Builder, ref: Var) -> np.ndarray:
     """Loads every element of a small reference, as an object array of graph scalars."""
     shape = ref_type(ref).shape
-    out = np.empty(shape, object)
-    for position in np.ndindex(*shape):
-        out[position] = builder.load(ref, *(literal(k, DType.i32) for k in position))
-    return out
+    places = ([literal(k, DType.i32) for k in position] for position in np.ndindex(*shape))
+    return array_of((builder.load(ref, *at) for at in places), shape)
 
 
 def hints_among(hints: Mapping[str, object], *names: str) -> dict[str, object]:

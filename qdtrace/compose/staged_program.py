@@ -49,6 +49,12 @@ def chosen(values: Iterable[Any], mask: Iterable[bool]) -> Iterator[Any]:
     return (v for v, wanted in zip(values, mask, strict=True) if wanted)
 
 
+def within(mask: Iterable[bool], of_chosen: Iterable[bool]) -> Mask:
+    """Returns the mask of some of the values in a mask, from one that has an entry for each of these alone."""
+    left = iter(of_chosen)
+    return tuple(wanted and next(left) for wanted in mask)
+
+
 @dataclass(frozen=True, eq=False)
 class One:
     """The program of one call, of which a batched program runs many."""

@@ -44,7 +44,7 @@ from qdtrace.ir.walk import walk_program
 from qdtrace.trace.dtypes import as_jax, mode_for
 from qdtrace.trace.importer.bodies import Bodies
 from qdtrace.trace.importer.core import LARGE_CONSTANT, Importer
-from qdtrace.trace.importer.values import ArrayRef, MemoryArray, RefValue
+from qdtrace.trace.importer.values import ArrayRef, MemoryArray, RefValue, array_of
 from qdtrace.trace.markers import REGIONS, read_p
 from qdtrace.trace.physical import logical, physical
 from qdtrace.trace.products import matrix_work
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from qdtrace.compose.told import Left
     from qdtrace.config import Options
     from qdtrace.ir.builder import Builder
-    from qdtrace.ir.program import Program
     from qdtrace.limits import Limits
 
     RuleOf = Callable[[Any], Callable[["Stager", Any], None]]
@@ -121,8 +120,9 @@ class Stager:
     def _open_segment(self) -> None:
         self.segment = Segment(self.name, given=self.given, is_needed=self._is_needed)
 
-    def _is_needed(self, pending: Pending) -> bool:
-        return any(map(self.used_later, self.env.names(pending)))
+    def _is_needed(self, entry: Entry) -> bool:
+        """Returns whether something from here on reads a variable that stands for an entry."""
+        return any(map(self.used_later, self.env.names(entry)))
 
     def another(self) -> Stager:
         """Returns a stager for the body of a loop around tasks."""
@@ -208,7 +208,7 @@ class Stager:
         """Closes the segment by one call; buffers and pending values become JAX values."""
         segment = self.segment
         segment.close_serial()
-        states = {s: v for s, v in segment.refs.items() if v in segment.written and self._is_live(s)}
+        states = {s: v for s, v in segment.refs.items() if v in segment.written and self._is_needed(s)}
         waiting: dict[Pending, list[Any]] = {}
         for pending in segment.pending:
             if variables := [v for v in self.env.names(pending) if self.used_later(v)]:
@@ -218,7 +218,8 @@ class Stager:
         telling = Telling(traced, self.options)
         check_foreseen(traced, dict(segment.operands), debug=bool(self.options.debug))
         program = telling.program
-        checks = segment.may_fail() and not (results and self._is_last()) and self._fails(program)
+        checks = segment.may_fail() and not (results and self._is_last())
+        checks = checks and may_fail(walk_program(StagedProgram(program, self.options).canonical))
         if checks:
             program = with_token(program, alone=not (results or telling))
         staged = StagedProgram(program, self.options, source=source_of(self, program))
@@ -243,9 +244,6 @@ class Stager:
         left = self.items[self.position :]
         return not self.is_body and all(i.primitive is read_p for i in left)
 
-    def _fails(self, program: Program) -> bool:
-        return may_fail(walk_program(StagedProgram(program, self.options).canonical))
-
     def tied(self, values: list[Any]) -> list[Any]:
         """Returns the values with a dependence on the programs that have checks, so that XLA runs those."""
         if self.segment.may_fail() or self.segment.serial is not None:
@@ -255,9 +253,6 @@ class Stager:
             return values
         tokens, self.tokens = self.tokens, []
         return list(jax.lax.optimization_barrier((*values, *tokens))[: len(values)])
-
-    def _is_live(self, state: BufferState) -> bool:
-        return any(map(self.used_later, self.env.names(state)))
 
     def _donations(self, states: Mapping[BufferState, Var]) -> dict[Var, Var]:
         """Maps new buffers to donated parameters, read by the open segment alone, whose memory they may have."""
@@ -301,10 +296,7 @@ class Stager:
         value = physical(entry.value)
         if is_concrete(value):
             array = np.asarray(value)
-            out = np.empty(array.shape, object)
-            for k in np.ndindex(*array.shape):
-                out[k] = literal(array[k], DType.of(array.dtype))
-            return out
+            return array_of((literal(x, DType.of(array.dtype)) for x in array.flat), array.shape)
         return load_all(builder, self.segment.param_of(atom, value))
 
     def operand(self, builder: Builder, atom: Any) -> Any:

@@ -33,11 +33,12 @@ from qdtrace.compose.stager import SMALL, Stager
 from qdtrace.compose.task_range import task_range
 from qdtrace.errors import UnsupportedError, warn
 from qdtrace.ir.builder import Builder, scalar_var
-from qdtrace.ir.program import Atom, Task
+from qdtrace.ir.program import Task
 from qdtrace.ir.types import DType
 from qdtrace.trace import compat, markers
 from qdtrace.trace.dtypes import mode_for
 from qdtrace.trace.importer.tells import tells
+from qdtrace.trace.importer.values import rank0
 from qdtrace.trace.loops import too_many
 from qdtrace.trace.markers import alloc_p, buffer_p, lget_p, load_p, local_p, lset_p, reach_p, read_p
 from qdtrace.trace.physical import logical, physical
@@ -93,17 +94,14 @@ def stage(
 
 def _warn_of_no_results(root: Root, name: str) -> None:
     """Warns that a function without results has no effect, as JAX runs only code that results depend on."""
-    item = next((i for i in root.items if _is_seen(i)), None)
+    markers_in = (i for i in root.items if compat.has_markers(i.effects))
+    item = next((i for i in markers_in if i.primitive not in UNSEEN), None)
     if item is not None and not any(map(tells, compat.all_eqns(root.items))):
         text = (
             f"`{name}` returns nothing, so nothing of it runs: no loop, no store, no check\n"
             "help: return the buffers that it stores to; where it only checks, return an argument and use that one"
         )
         warn(text, loc_of(item))
-
-
-def _is_seen(eqn: Any) -> bool:
-    return compat.has_markers(eqn.effects) and eqn.primitive not in UNSEEN
 
 
 def _rule_of(item: Any) -> Callable[[Stager, Any], None]:
@@ -145,7 +143,7 @@ def _task(stager: Stager, region: Any) -> None:
     span = task_range(builder, importer.ranges, start, stop, step, loc)
     with builder.block() as body:
         at = span.index(builder, index)
-        env[index_var] = _rank0(at)
+        env[index_var] = rank0(at)
         importer.ranges.set_index(at, start, stop, step)
         with importer.in_iteration(at):
             importer.body(iteration.eqns, env)
@@ -269,9 +267,3 @@ _RULES: dict[str, Callable[[Stager, Any], None]] = {
     **dict.fromkeys(("qd_load", "qd_store", "qd_accum", "qd_atomic", "qd_lget", "qd_lset"), _access),
     "qd_reach": Stager.serial,
 }
-
-
-def _rank0(atom: Atom) -> np.ndarray:
-    out = np.empty((), object)
-    out[()] = atom
-    return out

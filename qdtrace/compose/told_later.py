@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import queue
+import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -33,7 +34,7 @@ def show_later(show: Callable[[], None]) -> None:
             _thread[0].start()
             atexit.register(block_until_ready)
     _jobs.put(show)
-    compat.wait_in_barrier(__name__, _Shown())
+    compat.wait_in_barrier(__name__, sys.modules[__name__])
 
 
 def _run() -> None:
@@ -49,14 +50,6 @@ def _run() -> None:
 
 
 def block_until_ready() -> None:
-    """Waits for all that is left to be shown."""
+    """Waits for all that is left to be shown; `jax.effects_barrier` asks the module, as it asks arrays."""
     if threading.current_thread() not in _thread:  # a callback may wait for effects: not for itself
         _jobs.join()
-
-
-class _Shown:
-    """An array-like object for `jax.effects_barrier` to wait for."""
-
-    def block_until_ready(self) -> None:
-        """Waits for all that is left to be shown."""
-        block_until_ready()

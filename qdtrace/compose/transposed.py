@@ -101,9 +101,7 @@ def _of_linear_derivative(cotangents: Sequence[Any], operands: Sequence[Any], sp
     """Transposes a derivative that is linear in the point where it is taken, as the gradient of a quadratic form."""
     unknown = _unknown(operands)
     asked = [type(c) is not ad.Zero for c in cotangents]
-    left = iter(asked)
-    is_asked = tuple(wanted and next(left) for wanted in (spec.out if spec.wrt is None else spec.wrt))
-    spec = replace(spec, out=is_asked) if spec.wrt is None else replace(spec, wrt=is_asked)
+    spec = spec.of_some(asked)
     if any(asked):
         _refuse_nonlinear(spec.derived_for(CPU), unknown, (True,) * sum(asked))
         _refuse_rules(spec.base, spec.of_given(unknown[: sum(spec.given)]))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Mask = Sequence[bool]
 
 
-def transpose_of_loop(cotangents: Sequence[Any], operands: Sequence[Any], loop: Loop) -> list[Any]:
+def transpose_of_loop(cotangents: Sequence[Any], *operands: Any, loop: Loop) -> list[Any]:
     """Returns the cotangents of the operands that are unknown, None for the others.
 
     Raises GradientError if the loop is no linear function of them.
