@@ -253,6 +253,7 @@ BINARY = (
 )  # fmt: skip
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_every_elementwise_operation(dtype: str) -> None:
     """Each is right in the interpreter, and Pallas has it for a GPU in this dtype (where it lowers without one)."""

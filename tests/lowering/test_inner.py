@@ -174,6 +174,7 @@ def test_sums_of_floats_keep_their_order_without_fast_math() -> None:
         assert ALONG not in plan_task(task, Target.named("avx512"), EmitOptions(vectorize=vectorize)).reason
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("n", [1, 64, 77, 512])
 def test_softmax_and_standardised_rows_in_lanes(n: int) -> None:
     def standardised(x: jax.Array) -> jax.Array:
