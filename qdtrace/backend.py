@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution, entry_points
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from qdtrace.errors import BackendError
+from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +21,7 @@ Carried = Literal["export", "executable"] | None
 """The artifact of a call that carries its program: a module for any processor, or an executable for this one."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class TaskReport:
     """A backend's report on the code of a task."""
 

@@ -13,11 +13,12 @@ import os
 import tempfile
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from qdtrace.errors import TraceTypeError, TraceValueError
+from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -42,7 +43,7 @@ def _knob(default: object, doc: str, *, env: str = "", low: float | None = None,
     return field(default=default, metadata=metadata)
 
 
-@dataclass(frozen=True)
+@frozen
 class Options:
     """One value for every knob. It is hashable, as a compiled function has one version for each."""
 
@@ -53,12 +54,12 @@ class Options:
         True, "the memory pass (store-to-load forwarding, scalar replacement in loops, dead stores)"
     )
     cfg_optimization_per_task: bool = _knob(True, "False: look for dead stores through all tasks at once")
-    fast_math: FastMath = _knob(  # noqa: RUF009 - a field
+    fast_math: FastMath = _knob(
         True,
         "allow changes of rounding (reassociation, fused operations); 'approx': also the hardware's approximations of "
         "f32 functions, division and roots on NVIDIA GPUs (docs/approximations.md), elsewhere as True",
     )
-    fuse_tasks: FuseMode = _knob(  # noqa: RUF009 - a field
+    fuse_tasks: FuseMode = _knob(
         "auto",
         "join tasks over equal ranges: never, where it pays by a cost model, wherever it is right; 'off' also launches "
         "each task of a GPU by itself",
@@ -100,12 +101,12 @@ class Options:
     portable: bool = _knob(
         False, "calls carry their programs, so that executables that JAX saves run in other processes (docs/saving.md)"
     )
-    bounds: Bounds = _knob(  # noqa: RUF009 - a field
+    bounds: Bounds = _knob(
         "raise",
         "an index outside of its buffer: ends the call with an error; takes the nearest element and stores nothing "
         "('clip'); corrupts memory ('unchecked')",
     )
-    debug: Debug = _knob(  # noqa: RUF009 - a field
+    debug: Debug = _knob(
         False,
         "run in the interpreter, with checks of bounds, unset memory and races (slow); 'nans': and of operations that "
         "make NaN of numbers",
@@ -116,7 +117,7 @@ class Options:
     ad_stack_memory: float = _knob(
         0.25, "part of free memory that stacks of reverse mode may take; they thin to stay below it", low=0
     )
-    vectorize: Vectorize = _knob(  # noqa: RUF009 - a field
+    vectorize: Vectorize = _knob(
         "auto",
         "on the CPU: True runs iterations of a task side by side in lanes of vectors, False one at a time in scalar "
         "code, 'auto' one at a time where nested loops of lanes would wait for each other; without effect on a GPU",
@@ -125,13 +126,13 @@ class Options:
     block_dim: int | None = _knob(
         None, "threads of a GPU block; None: chosen per task; without effect on the CPU", low=1
     )
-    codegen: Codegen = _knob(  # noqa: RUF009 - a field
+    codegen: Codegen = _knob(
         "auto",
         "code of GPUs: 'auto' takes Triton for scans where it is installed and `block_dim` is None, "
         "else LLVM; 'triton' is refused where it cannot make a task; on the CPU always LLVM, and 'triton' is refused",
     )
 
-    array_mapping: ArrayMapping = _knob(  # noqa: RUF009 - a field
+    array_mapping: ArrayMapping = _knob(
         "auto",
         "who works on arrays of a qd.vmap's lanes: 'lanes' each lane on its own, in the loop; 'batch' XLA on those of "
         "all lanes, wherever these come together; 'group' the same, but on NVIDIA's GPUs a group of threads for each "
@@ -152,7 +153,7 @@ class Options:
         return self._hash  # type: ignore[attr-defined]
 
 
-@dataclass(frozen=True)
+@frozen
 class Knob:
     """Name, type, default, environment variable and meaning of one option."""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import linecache
 import warnings
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, ParamSpec, Self, TypeVar
 
 from qdtrace import tracebacks
+from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Loc:
     """A place in the user's source."""
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 import threading
 import weakref
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self
+
+from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -22,7 +23,7 @@ _NUMBERED = re.compile(r"(.*)\.(?:serial)?\d+(\w*)")
 """Pattern of task names that the user has not given."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Launch:
     """One launch of a task, or one fill of memory with an initial value."""
 
@@ -63,7 +64,7 @@ class Launch:
         return first if first == last else f"{first} to {last}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Part:
     """The part of a launch that a further thread ran."""
 

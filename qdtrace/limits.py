@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from qdtrace.frozen import frozen
 
-@dataclass(frozen=True, slots=True)
+
+@frozen(slots=True)
 class Limits:
     """Limits of the elements of an array of integers."""
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from qdtrace import counters
 from qdtrace.backend import backend
 from qdtrace.config import current
+from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-@dataclass(frozen=True)
+@frozen
 class Stats:
     """The counters of this process, as `qd.stats` returns them.
 

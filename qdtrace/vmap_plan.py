@@ -13,6 +13,7 @@ import numpy as np
 from jax import lax
 
 from qdtrace.errors import TraceTypeError, TraceValueError, UnsupportedError
+from qdtrace.frozen import frozen
 from qdtrace.trace import compat
 from qdtrace.trace.arguments import as_values
 from qdtrace.trace.buffers import Buffer
@@ -38,14 +39,14 @@ _MARK = "qd_lanes"
 _MOVES = {"iota", "broadcast_in_dim", "reshape", "squeeze", "expand_dims", "slice", "transpose", "copy"}
 
 
-@dataclass(frozen=True)
+@frozen
 class Lane:
     """Mode of a trace in the body of a joined loop: indices for the `qd.vmap` that is called next."""
 
     indices: tuple[Any, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Mapping:
     """A function of one element, and the axes of its batch."""
 
@@ -122,7 +123,7 @@ class Mapped:
         self.mapping = mapping
 
 
-@dataclass(frozen=True)
+@frozen
 class Bound:
     """A function of the leaves of its arguments, some of which are objects that stay as they are."""
 
@@ -220,7 +221,7 @@ class Part:
         return jnp.asarray(self.base[tuple(slice(None) if k is None else k for k in self.at)])
 
 
-@dataclass(frozen=True)
+@frozen
 class Slot:
     """The place of a leaf of the results: shape and dtype of the whole, and the axis of each loop index."""
 
@@ -244,7 +245,7 @@ class Slot:
         return whole if self.impl is None else jax.random.wrap_key_data(whole[...], impl=self.impl)
 
 
-@dataclass(frozen=True)
+@frozen
 class Plan:
     """The sizes of one loop, from the outermost `qd.vmap` to the innermost, and the results."""
 

@@ -8,7 +8,6 @@ are a primitive with the parameters of `dot_general`, so JAX transposes and maps
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from jax import lax
 from jax.interpreters import ad, batching, mlir
 
 from qdtrace.api import jit
+from qdtrace.frozen import frozen
 from qdtrace.trace import compat
 from qdtrace.trace.allocation import empty
 from qdtrace.trace.loops import ndrange
@@ -124,7 +124,7 @@ def _untransposed(eqn: Any, turned: Mapping[Any, Any]) -> Any:
     return eqn.replace(primitive=product_p, invars=sources, params=params)
 
 
-@dataclass(frozen=True)
+@frozen
 class Axes:
     """The axes of an operand of a product."""
 

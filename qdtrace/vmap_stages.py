@@ -8,10 +8,10 @@ lanes reach such an equation together, outside of any loop that they may leave a
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from qdtrace.frozen import frozen
 from qdtrace.trace import compat
 from qdtrace.trace.products import FACTORISATIONS, multiplications
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
 
-@dataclass(frozen=True)
+@frozen
 class Limits:
     """Sizes from which on a batched library is faster than a thread of each lane, on one kind of machine."""
 
@@ -49,7 +49,7 @@ _ROW = 8
 _SPECTRAL = frozenset({"eig", "eigh", "hessenberg", "schur", "svd", "tridiagonal"})
 
 
-@dataclass(frozen=True)
+@frozen
 class Stage:
     """Equations of a lane's function that run together."""
 

@@ -16,12 +16,13 @@ bounds of loops, factors and divisors of integers, shifts, and indices other tha
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from qdtrace.frozen import frozen
 from qdtrace.ir.memory import first_index
 from qdtrace.ir.primitives import ATOMIC, LOAD
 from qdtrace.ir.printer import Printer
@@ -37,7 +38,7 @@ LIFT_LIMIT = 64
 """The most constants that a task may read from memory: each costs a register or a reload."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class SharedCode:
     """A program whose tasks are equal wherever they can be, and the memory of its constants."""
 

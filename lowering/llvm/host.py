@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import inspect
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _TYPES = {"Ptr": "ptr", "NoAlias": "ptr noalias", "I64": "i64", "I32": "i32", "I1": "i1", "None": "void"}
 
 
-@dataclass(frozen=True)
+@frozen
 class Value:
     """A register or constant of a function that is being emitted; division and shifts are those of unsigned numbers."""
 

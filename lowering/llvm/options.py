@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from qdtrace.config import Options
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class EmitOptions:
     """The user's options that emitters read."""
 

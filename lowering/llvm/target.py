@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import llvmlite.binding as llvm
@@ -13,6 +12,7 @@ import llvmlite.binding as llvm
 from lowering.llvm.unlocked import run_passes
 from qdtrace.analysis.machine import CPU
 from qdtrace.errors import BackendError
+from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from qdtrace.analysis.machine import Machine
@@ -27,7 +27,7 @@ _LEVELS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Target:
     """A kind of processor. Equal targets accept the same object code."""
 

@@ -25,11 +25,11 @@ import struct
 import tempfile
 import time
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from qdtrace.counters import count, hit, miss
+from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -58,7 +58,7 @@ _warned: set[str] = set()
 """Texts of the warnings that this process has given already."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Artifact:
     """Object code and facts about it (plain JSON values)."""
 
@@ -108,7 +108,7 @@ class Kept(NamedTuple):
         return self.name.endswith(_SUFFIX)
 
 
-@dataclass(frozen=True)
+@frozen
 class ArtifactCache:
     """A folder of artifacts."""
 

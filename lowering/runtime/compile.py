@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -19,6 +18,7 @@ from lowering.runtime.keys import artifact_key, digest
 from lowering.runtime.once import Once
 from lowering.runtime.thread_copies import CopyRecord
 from qdtrace.counters import count, miss
+from qdtrace.frozen import frozen
 from qdtrace.progress import doing
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@frozen
 class LinkedTask:
     """The addresses of a task's functions in this process, and its shape."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -15,6 +14,7 @@ from lowering.runtime.faults import SHARED
 from lowering.runtime.saved import TARGET, attributes_of
 from qdtrace.errors import BackendError
 from qdtrace.failures import watch
+from qdtrace.frozen import frozen
 from qdtrace.ir.program import Program, ref_type
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from qdtrace.config import Options
 
 
-@dataclass(frozen=True)
+@frozen
 class CompiledProgram:
     """A compiled program that JAX can call."""
 

@@ -8,7 +8,6 @@ does no work that depends on the number of programs. Between the tasks the launc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lowering.llvm.host import Cell, Fields, c_string, function, module_text
@@ -35,6 +34,7 @@ from lowering.tables import (
     round_up,
 )  # fmt: skip
 from qdtrace.analysis.index.trips import static_bounds
+from qdtrace.frozen import frozen
 from qdtrace.ir.walk import walk_eqns
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ FUNCTIONS = {
 """Functions of a task that the launcher calls, with the types of their parameters; only `qd_task` is always there."""
 
 
-@dataclass(frozen=True)
+@frozen
 class TaskShape:
     """Facts about a compiled task that the launcher needs."""
 

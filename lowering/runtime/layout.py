@@ -8,11 +8,12 @@ with an initial value is cleared right before the first task that uses it, when 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lowering.tables import CACHE_LINE, round_up
 from qdtrace.analysis.checked import must_run
+from qdtrace.frozen import frozen
 from qdtrace.ir.faults import checks_of, fault_of, largest_private
 from qdtrace.ir.memory import written
 from qdtrace.ir.primitives import BOUND
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Eqn
 
 
-@dataclass(frozen=True)
+@frozen
 class Place:
     """A piece of memory of the call: a slot (operands, then results), and a byte offset into it."""
 
@@ -35,7 +36,7 @@ class Place:
     offset: int = 0
 
 
-@dataclass(frozen=True)
+@frozen
 class Clear:
     """Memory to fill with one value, before a task."""
 
@@ -47,7 +48,7 @@ class Clear:
     """Bytes of one element."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Layout:
     """The places of a program's references among operands and results of the XLA call."""
 

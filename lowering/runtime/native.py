@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from lowering.legalize.share_code import share_code
@@ -21,6 +20,7 @@ from lowering.runtime.layout import with_kernel_scratch
 from lowering.runtime.operands import ENTRY, TABLE
 from lowering.runtime.registry import register
 from qdtrace.backend import Backend
+from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +39,7 @@ Loaded = Mapping["Piece[T]", T]
 """The code of each piece, in order."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Piece(Generic[T]):
     """Tasks that are launched together."""
 
@@ -54,7 +54,7 @@ class Piece(Generic[T]):
     """True if one kernel runs them all (`simt.series`)."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Handler:
     """The host's code of a program."""
 

@@ -8,7 +8,6 @@ the word after its references selects one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lowering.llvm.host import MEMCPY, Fields, function
@@ -28,6 +27,7 @@ from lowering.runtime.parallel import (
     usable_threads,
 )
 from lowering.tables import CACHE_LINE, COPY, FIELD, FILL, JOB, MERGE, TASK, WORDS_AFTER_REFS
+from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from lowering.llvm.host import I64, Code, Ptr
@@ -41,7 +41,7 @@ MERGE_GRAIN = 1 << 11
 """The fewest cache lines of a chunk of the merge for another thread."""
 
 
-@dataclass(frozen=True)
+@frozen
 class CopyRecord:
     """One array among the copies of a piece."""
 

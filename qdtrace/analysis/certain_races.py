@@ -10,7 +10,6 @@ interpreter (`debug=True`) finds all races of a run; this finds few, before one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from qdtrace.analysis.index.dependence import IterationSpace, dependence_between
 from qdtrace.analysis.index.footprint import IndexSets
 from qdtrace.analysis.index.trips import task_values, trip_count
 from qdtrace.analysis.uniformity import analyse_uniformity
+from qdtrace.frozen import frozen
 from qdtrace.ir.memory import indices_of, values_of
 from qdtrace.ir.primitives import ACCUM, FOR, IF, LOAD, STORE
 from qdtrace.ir.program import Var, is_global, ref_type
@@ -38,7 +38,7 @@ _MOST_PLACES = 64
 """Largest number of places of one buffer that are compared pair by pair: unrolled bodies may have thousands."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Race:
     """A store to an element that another iteration accesses."""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from qdtrace.frozen import frozen
 from qdtrace.ir.memory import indices_of, written
 from qdtrace.ir.primitives import BOUND
 from qdtrace.ir.program import Literal, ref_type
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Program
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Indexed:
     """Accesses of one buffer in one line of the source."""
 

@@ -9,10 +9,10 @@ many threads their chip runs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from qdtrace.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class CopyLimit:
     """Limits on the copies of a loop's body that unrolling makes."""
 
@@ -25,7 +25,7 @@ class CopyLimit:
         return trips <= self.trips and cost <= self.cost
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class AccumulationLimits:
     """Limits on the privatised copies of accumulated buffers."""
 
@@ -39,7 +39,7 @@ class AccumulationLimits:
     """Smallest number of operations of a task per element and copy at which another copy pays."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class ReverseLimits:
     """Limits on the checkpoints and recomputation of loops in reverse mode (docs/design/0017)."""
 
@@ -58,7 +58,7 @@ class ReverseLimits:
     """Largest private memory of one lane."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Machine:
     """Limits and costs of one kind of machine."""
 

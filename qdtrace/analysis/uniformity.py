@@ -9,15 +9,15 @@ the result after the loop varies.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 
+from qdtrace.frozen import frozen
 from qdtrace.ir.dataflow import flows, reached
 from qdtrace.ir.primitives import ATOMIC, CELL, FOR, LANE_MAX, LOAD, WHILE
 from qdtrace.ir.program import Atom, Eqn, Literal, Task, Var, is_local
 from qdtrace.ir.walk import walk_eqns
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Uniformity:
     """The varying values and the divergent equations of one task."""
 

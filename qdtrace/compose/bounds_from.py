@@ -6,7 +6,6 @@ else (`jax.jit`, `jax.vmap` around the call) has none, and derivatives then know
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -14,6 +13,7 @@ from jax.core import Tracer
 
 from qdtrace.compose.array_limits import limits_of
 from qdtrace.errors import TraceValueError
+from qdtrace.frozen import frozen
 from qdtrace.trace.arguments import parameters_of
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Found = tuple[Limits | None, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class BoundsFrom:
     """Arguments by name and position, with the limits of their leaves."""
 

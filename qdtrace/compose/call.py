@@ -8,7 +8,7 @@ compiler runs when the primitive is lowered, so `jax.jit(...).lower(...)` and cr
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from jax.interpreters import batching, mlir
@@ -21,6 +21,7 @@ from qdtrace.compose.several_devices import raise_late_failures
 from qdtrace.compose.stack_chunk import in_one_chunk
 from qdtrace.counters import count, timed
 from qdtrace.errors import BackendError
+from qdtrace.frozen import frozen
 from qdtrace.ir.program import ref_type
 from qdtrace.trace import compat
 from qdtrace.trace.compat import Primitive
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from qdtrace.compose.staged_program import StagedProgram
 
 
-@dataclass(frozen=True)
+@frozen
 class Origin:
     """The program that another one was made of, by whose derivatives it is differentiated."""
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -33,6 +33,7 @@ from qdtrace.compose.stack_chunk import in_one_chunk
 from qdtrace.compose.stacks import derived, stacks_for
 from qdtrace.compose.staged_program import StagedProgram, chosen, within
 from qdtrace.errors import GradientError, warn
+from qdtrace.frozen import frozen
 from qdtrace.ir.program import ref_type
 from qdtrace.trace import compat
 from qdtrace.trace.dtypes import as_jax, is_x64, kept_by_mode
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     Levels = tuple[tuple[int, tuple[Mask, ...]], ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Derivative:
     """Specifies a derivative of a program, and so the operands and results of the primitive.
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from qdtrace.compose.source import Source
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class FoundSource:
     """A source that `trace` makes, with the facts about it that are on disk."""
 

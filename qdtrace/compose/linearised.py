@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from qdtrace.compose.pass_cache import TANGENTS, GraphKey, kept
 from qdtrace.compose.staged_program import StagedProgram, chosen
 from qdtrace.errors import GradientError
+from qdtrace.frozen import frozen
 from qdtrace.trace.dtypes import kept_by_mode
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def derivation() -> ModuleType:
     return module
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Linearised:
     """The program of the tangents of results `out` of `base` along a direction for each mask.
 

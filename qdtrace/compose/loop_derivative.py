@@ -9,7 +9,6 @@ from the checkpoint before them, and keeps some of those in a second stack on th
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -17,6 +16,7 @@ import jax.numpy as jnp
 from jax.interpreters import ad, mlir
 
 from qdtrace.compose.direct import zero_tangent
+from qdtrace.frozen import frozen
 from qdtrace.trace import compat
 from qdtrace.trace.compat import Primitive, eval_jaxpr
 from qdtrace.trace.dtypes import mode_for
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Values = Sequence[Any]
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Loop:
     """A loop as functions of the values that it uses and of those that it carries."""
 

@@ -20,7 +20,7 @@ import hashlib
 import io
 import pickle
 import platform
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -34,6 +34,7 @@ from qdtrace.compose.garbage import paused_garbage_collection
 from qdtrace.config import PROCESS_KNOBS
 from qdtrace.counters import count, miss
 from qdtrace.errors import Loc
+from qdtrace.frozen import frozen
 from qdtrace.ir.primitives import Primitive, primitive
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.program import Block, Eqn, Literal, Stage, Task, Var
@@ -96,7 +97,7 @@ def reason_against(options: Options) -> str:
     return "passes are watched" if watched else ""
 
 
-@dataclass(frozen=True)
+@frozen
 class GraphKey:
     """Key of a graph."""
 

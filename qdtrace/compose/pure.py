@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from qdtrace.compose.staged import Programs, note_programs
 from qdtrace.compose.staged_program import StagedProgram
 from qdtrace.counters import miss
 from qdtrace.errors import Loc, TraceValueError
+from qdtrace.frozen import frozen
 from qdtrace.ir.printer import Printer
 from qdtrace.trace import compat
 from qdtrace.trace.source import user_loc
@@ -45,7 +46,7 @@ PURE = "pure"
 derived_later.register()
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Kept:
     """The call of a program that a function became."""
 

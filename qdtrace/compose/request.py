@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
 from jax.core import Tracer
+
+from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from qdtrace.limits import Limits
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Request:
     """A function with the arguments, names and options that it is traced with."""
 

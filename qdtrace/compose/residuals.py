@@ -7,7 +7,7 @@ residuals that nobody uses, and all that only they need: then the call is the pl
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from jax.interpreters import partial_eval
@@ -17,6 +17,7 @@ from qdtrace.compose.linearised import derivation, linearised
 from qdtrace.compose.pass_cache import DERIVATIONS, kept, keyed
 from qdtrace.compose.staged_program import StagedProgram
 from qdtrace.errors import GradientError
+from qdtrace.frozen import frozen
 from qdtrace.ir.platforms import asks_platform
 from qdtrace.ir.walk import task_refs
 from qdtrace.passes.dead_code import DeadCode
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     Moments = tuple[Moment, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Keeping:
     """A program with residuals among its results."""
 

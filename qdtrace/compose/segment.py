@@ -17,6 +17,7 @@ from jax.core import Tracer
 
 from qdtrace.analysis.bounding import bounding
 from qdtrace.compose.array_limits import limits_of
+from qdtrace.frozen import frozen
 from qdtrace.ir.builder import Builder, ref_var
 from qdtrace.ir.copies import copy_task
 from qdtrace.ir.faults import may_fail
@@ -71,7 +72,7 @@ class Operand:
     ref: Var
 
 
-@dataclass(frozen=True)
+@frozen
 class Step:
     """An item that a segment made tasks of, with the conditions around it."""
 

@@ -7,7 +7,7 @@ own rules (`trace/tangents`), and `program` makes tasks of items once more. See 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
@@ -17,6 +17,7 @@ from qdtrace.compose.jaxprs import is_literal
 from qdtrace.compose.segment import BufferState, Constant, Operand, Step
 from qdtrace.compose.source_key import equations_here, equations_key
 from qdtrace.errors import GradientError
+from qdtrace.frozen import frozen
 from qdtrace.ir.program import Var, literal
 from qdtrace.ir.tells import without_tells
 from qdtrace.trace import compat
@@ -42,7 +43,7 @@ Stager: TypeAlias = Any  # it imports this module
 """A `stager.Stager`."""
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Memory:
     """The content of a buffer before the program."""
 
@@ -55,7 +56,7 @@ class Memory:
     """The fill, a parameter or a known value; None: elements that no task has stored are undefined."""
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Source:
     """Steps in order, and the meaning of their free variables."""
 

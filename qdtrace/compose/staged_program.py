@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.analysis.machine import CPU
@@ -11,6 +11,7 @@ from qdtrace.batching.batch import batch, batched_references
 from qdtrace.compose.depth import depth_told
 from qdtrace.compose.pass_cache import graph_key, optimised, pipelines, with_settings
 from qdtrace.errors import warn
+from qdtrace.frozen import frozen
 from qdtrace.ir.custom import without_rules
 from qdtrace.ir.faults import checks_of
 from qdtrace.ir.platforms import asks_platform, on_platform
@@ -55,7 +56,7 @@ def within(mask: Iterable[bool], of_chosen: Iterable[bool]) -> Mask:
     return tuple(wanted and next(left) for wanted in mask)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class One:
     """The program of one call, of which a batched program runs many."""
 
@@ -67,7 +68,7 @@ class One:
     """Mask of results that have the axis."""
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class StagedProgram:
     """A traced program with its compile options, in a form that JAX can hash and compare.
 

@@ -9,12 +9,12 @@ The launcher adds lanes and chunks to 64-bit indices, so those must stay away fr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.intervals import range_of_dtype
 from qdtrace.analysis.index.trips import CountedLoop
 from qdtrace.errors import TraceValueError
+from qdtrace.frozen import frozen
 from qdtrace.ir.program import Literal, literal
 from qdtrace.ir.types import DType
 
@@ -29,7 +29,7 @@ LAST = (1 << 63) - (1 << 32)
 _RULE = "a loop over 64-bit integers needs to end at 2**63 - 2**32 or before, and to have fewer than 2**63 iterations"
 
 
-@dataclass(frozen=True)
+@frozen
 class TaskRange:
     """A task's bounds, and the map from its index to the user's: `base + index * step`."""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from qdtrace.frozen import frozen
 from qdtrace.trace import compat
 
 PRODUCT = "dot_general"
@@ -13,7 +13,7 @@ HEAVY = frozenset({PRODUCT, *FACTORS, "scan", "jit", "pjit", "custom_jvp_call"})
 """Primitives that need many registers, or may hold some that do."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Work:
     """The equations of a jaxpr, with those inside of its loops and calls, by kind."""
 

@@ -9,9 +9,9 @@ Passes read, add and remove carries by these functions, which know the positions
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from qdtrace.frozen import frozen
 from qdtrace.ir.primitives import IF, WHILE
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Atom, Block, Eqn, Var
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Carry:
     """A result of an equation with blocks, and the values that it comes from."""
 

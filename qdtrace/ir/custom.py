@@ -9,10 +9,10 @@ same operands. Only differentiation uses it: the passes that make code get progr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Protocol
 
+from qdtrace.frozen import frozen
 from qdtrace.ir.primitives import CUSTOM
 from qdtrace.ir.program import literal
 from qdtrace.ir.rebuild import Rebuilder
@@ -63,7 +63,7 @@ class Rule(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@frozen
 class Part:
     """The share of the tangent of a value that an accumulation by `op` passes on to memory.
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
 
 from qdtrace.errors import QdError
+from qdtrace.frozen import frozen
 
 _TOKEN = r"""
       (?P<space>[ ]+|\#.*)
@@ -29,7 +29,7 @@ class ParseError(QdError):
     """Error of a text that is no graph: the line and column where reading stopped, and the rule broken there."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Token:
     """A word, literal, number, string or mark; `kind` of a mark is the mark itself, of an end of line "end"."""
 

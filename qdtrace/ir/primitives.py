@@ -9,9 +9,9 @@ or compares with an object of this table (`eqn.primitive is LOAD`). Semantics of
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from qdtrace.frozen import frozen
 from qdtrace.ir import type_rules as rule
 from qdtrace.ir.type_rules import ANY, BITS, FLOAT, INT, NUMBER, elementwise
 from qdtrace.ir.types import DType
@@ -41,7 +41,7 @@ class Effect(enum.Enum):
     __hash__ = object.__hash__  # of the member itself: that of `enum` is a function of Python
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False, slots=True)
 class Primitive:
     """An operation of the graph: a row of facts, with the answer of most operations as default."""
 

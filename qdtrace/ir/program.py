@@ -7,7 +7,7 @@ carry values in and out of them; there is no jump.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import IntEnum
 from functools import lru_cache
 from operator import is_
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from qdtrace.frozen import frozen
 from qdtrace.ir.types import SCALARS, BlockType, DType, RefType, ScalarType, Space, Type
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from qdtrace.limits import Limits
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False, slots=True)
 class Var:
     """A value bound once: by a parameter list, a loop or an equation. Identity is equality."""
 
@@ -42,7 +43,7 @@ class Var:
         return f"<{self.hint or '_'}: {self.type}>"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False, slots=True)
 class Literal:
     """A scalar constant. Equal when dtype and bits are equal (so NaN == NaN and 0.0 != -0.0)."""
 
@@ -93,7 +94,7 @@ def same_items(made: Sequence[object], before: Sequence[object]) -> bool:
     return made is before or (len(made) == len(before) and all(map(is_, made, before)))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Block:
     """A list of equations with parameters (bound on entry) and results (read on exit).
 
@@ -120,7 +121,7 @@ class Block:
         return Block(params, tuple(eqns), results)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False, slots=True)
 class Eqn:
     """One equation: `outvars = primitive[params] invars {blocks}`."""
 
@@ -178,7 +179,7 @@ class Eqn:
         return Eqn(self.primitive, invars, outvars, self.params, blocks, self.loc)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False, slots=True)
 class Task:
     """A launch unit.
 
@@ -231,7 +232,7 @@ class Stage(IntEnum):
     """The program is fitted to one machine: a backend compiles it."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False, slots=True)
 class Program:
     """Tasks over buffers. Tasks talk to each other only through references, and run in order.
 

@@ -13,11 +13,12 @@ so batching, passes, emitters and caches see accesses to memory only. A record w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from qdtrace.frozen import frozen
 from qdtrace.ir.builder import ref_var
 from qdtrace.ir.primitives import TELL
 from qdtrace.ir.program import literal, ref_type
@@ -38,7 +39,7 @@ MOST_TOLD = 1 << 30
 """Approximate limit of the count of records."""
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Site:
     """A print or a callback in the user's program."""
 
@@ -97,7 +98,7 @@ def tells_in(program: Program) -> list[Eqn]:
     return [e for e in walk_program(program) if e.primitive is TELL]
 
 
-@dataclass(frozen=True)
+@frozen
 class Records:
     """The memory of a task's records: their count and a ring of their words."""
 

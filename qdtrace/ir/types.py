@@ -7,11 +7,12 @@ Shapes are static: a function is traced once per set of shapes, as under `jax.ji
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from math import prod
 
 import ml_dtypes
 import numpy as np
+
+from qdtrace.frozen import frozen
 
 
 class Kind(enum.Enum):
@@ -116,7 +117,7 @@ class Space(enum.Enum):
     """Memory private to one iteration (thread): a cell (rank 0) or a private array."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class ScalarType:
     """A scalar value."""
 
@@ -126,7 +127,7 @@ class ScalarType:
         return self.dtype.value
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class RefType:
     """A reference to a dense row-major array of a static shape."""
 
@@ -158,7 +159,7 @@ class RefType:
 Type = ScalarType | RefType
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class BlockType:
     """Types of the parameters and the results of a block."""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from qdtrace.frozen import frozen
 from qdtrace.ir.types import DType, Kind
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ _ON = {"bool": (0,), "signed": (1,), "unsigned": (2,), "integer": (1, 2), "bits"
        "number": (1, 2, 3), "any": (0, 1, 2, 3)}  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False, slots=True)
 class Rule:
     """One local rewrite."""
 
@@ -42,7 +43,7 @@ class Rule:
     """`scalar`; or for equations with blocks: `before` (operands are rewritten, blocks are not yet) or `after`."""
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class RuleTable:
     """The rules of one pass, in the order in which they are tried."""
 
@@ -61,7 +62,7 @@ class RuleTable:
         return add
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class RuleSet:
     """Rules of several tables, arranged for look-up by primitive and kind."""
 

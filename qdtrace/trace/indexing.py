@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -14,6 +13,7 @@ import numpy as np
 from jax import lax
 
 from qdtrace.errors import TraceIndexError, TraceTypeError, TraceValueError
+from qdtrace.frozen import frozen
 from qdtrace.trace.compat import Tracer
 from qdtrace.trace.diagnosis.access import integer_for, new_axis_in, slice_in, vector_in
 from qdtrace.trace.dtypes import as_jax, default_dtype, is_too_wide, mode_for
@@ -24,7 +24,7 @@ WHOLE_LIMIT = 256
 """Most elements that `b[...]` or a use of `b` as a value may read inside a loop."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ParsedIndex:
     """A parsed index: static slices, operands for the other axes, and the shape of the value."""
 

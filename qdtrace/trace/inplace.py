@@ -10,8 +10,9 @@ from __future__ import annotations
 import dis
 import functools
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from types import CodeType, FrameType
@@ -20,7 +21,7 @@ _BETWEEN = {dis.opmap[name] for name in ("CACHE", "SWAP", "NOP", "EXTENDED_ARG")
 _PLACES = {dis.opmap[name] for name in ("STORE_SUBSCR", "STORE_SLICE", "STORE_ATTR") if name in dis.opmap}
 
 
-@dataclass(frozen=True)
+@frozen
 class Statement:
     """An in-place operation on a place: the frame that runs it, and the offset of its store."""
 

@@ -10,7 +10,6 @@ import builtins
 import functools
 import math
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import jax
@@ -19,6 +18,7 @@ import numpy as np
 from jax import lax
 
 from qdtrace.errors import QdError, TraceTypeError, TraceValueError
+from qdtrace.frozen import frozen
 from qdtrace.trace import markers
 from qdtrace.trace.arithmetic import as_scalar
 from qdtrace.trace.conditions import predicate
@@ -432,7 +432,7 @@ def ndrange(
     return made
 
 
-@dataclass(frozen=True)
+@frozen
 class _Length:
     """The length of an axis: an int or a traced value, and whether the dtype holds it (None: surely)."""
 

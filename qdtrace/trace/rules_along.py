@@ -6,19 +6,19 @@ is its derivative by residuals and cotangents, so it has to know both the cotang
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 
+from qdtrace.frozen import frozen
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class RuleAlong:
     """The backward function of the results of a `custom_lin` equation and their tangents.
 

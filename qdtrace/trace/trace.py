@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -13,6 +12,7 @@ import numpy as np
 
 from qdtrace import tracebacks
 from qdtrace.errors import Loc, QdError, TraceTypeError, TraceValueError
+from qdtrace.frozen import frozen
 from qdtrace.trace import compat
 from qdtrace.trace.arguments import as_buffer, as_values, checked_leaf, is_memory, parameters_of
 from qdtrace.trace.buffers import Buffer
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from qdtrace.trace.tree import Root
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Traced:
     """A traced function."""
 

@@ -11,12 +11,13 @@ where the form may wrap.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.intervals import range_of_dtype
 from qdtrace.analysis.index.trips import loop_values
+from qdtrace.frozen import frozen
 from qdtrace.ir.primitives import FOR
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Task, Var
 from qdtrace.ir.types import DType, ScalarType
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from qdtrace.ir.types import RefType
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Quotient:
     """The quotient, truncated towards zero, of a value by a positive constant."""
 
@@ -44,7 +45,7 @@ class Quotient:
     """The form of the key. Its terms are ordered, and emitted code follows that order."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Flipped:
     """The exclusive or of a form with a constant: different forms stay different."""
 
@@ -62,7 +63,7 @@ Term = Var | Quotient | Flipped
 FormKey = tuple[frozenset[tuple[Term, int]], int]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False, slots=True)
 class Form:
     """An affine form, `constant + sum(coefficient * atom)`."""
 

@@ -11,12 +11,12 @@ What is proved holds for indices inside of the buffer's shape: others are undefi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.affine import Form
 from qdtrace.analysis.index.mixed_radix import MixedRadix, is_one_to_one
+from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from qdtrace.ir.types import RefType
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Dependence:
     """The iterations in which two accesses may touch one element; any pair if no field is set."""
 
@@ -47,7 +47,7 @@ class Dependence:
 NEVER, SAME, UNKNOWN = Dependence(never=True), Dependence(same=True), Dependence()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class IterationSpace:
     """The task index and the constants of a task, over which the indices of both bodies are affine."""
 

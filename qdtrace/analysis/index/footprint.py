@@ -18,6 +18,7 @@ from qdtrace.analysis.index.intervals import range_of_dtype
 from qdtrace.analysis.index.mixed_radix import MixedRadix, all_values, distinct_values, values_of
 from qdtrace.analysis.index.progression import Progression
 from qdtrace.analysis.index.trips import loop_values
+from qdtrace.frozen import frozen
 from qdtrace.ir.primitives import FOR
 from qdtrace.ir.program import Var
 from qdtrace.ir.walk import walk_task
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from qdtrace.ir.types import RefType
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Box:
     """The elements that one access touches over all iterations: at most all in the product of `spans`."""
 
@@ -74,7 +75,7 @@ class Elements:
         return fewest, min(most, self.ref.size)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class _Sum:
     """An index as a sum over digits that vary independently."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from qdtrace.analysis.index.intervals import Interval
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Progression:
     """The `count` integers `start, start + step, ...`."""
 

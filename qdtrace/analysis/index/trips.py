@@ -9,11 +9,11 @@ What a loop keeps for its reverse has the size of its trip count: a number where
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.analysis.index.intervals import range_of_dtype
 from qdtrace.analysis.index.progression import Progression
+from qdtrace.frozen import frozen
 from qdtrace.ir.primitives import WHILE
 from qdtrace.ir.program import Literal, literal
 from qdtrace.ir.types import DType
@@ -67,7 +67,7 @@ def unsigned(dtype: DType) -> DType:
     return DType(f"u{dtype.bits}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class CountedLoop:
     """Bounds and step of a loop that counts: of a `for`, or of a `while` that `analysis/index/induction` found."""
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from qdtrace.analysis.machine import CPU
 from qdtrace.autodiff.loops.thinning import slots_for
+from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from qdtrace.analysis.machine import ReverseLimits
@@ -21,7 +22,7 @@ SAY_MOST = (
 """The way out of a loop of unknown length."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class StorageChoice:
     """The choice of which states of one loop are kept."""
 
@@ -65,7 +66,7 @@ class StorageChoice:
         return self.text() if self.loc is None else f"{self.loc}: {self.text()}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class LoopSize:
     """The numbers of a loop that the choice depends on."""
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from qdtrace.frozen import frozen
 from qdtrace.trace.buffers import Buffer
 from qdtrace.trace.cells import Cell
 from qdtrace.trace.compat import Tracer
 
 
-@dataclass(frozen=True)
+@frozen
 class StateChange:
     """Something that a body changed, or may have changed."""
 

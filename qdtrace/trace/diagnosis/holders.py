@@ -23,12 +23,12 @@ import sys
 import threading
 import types
 import weakref
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
+from qdtrace.frozen import frozen
 from qdtrace.trace.diagnosis import empty
 from qdtrace.trace.own_files import is_own_file
 
@@ -39,7 +39,7 @@ Content = tuple[Any, list[Any]]
 """Content of an object: keys (compared by ==) and values (compared by identity)."""
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Holder:
     """Functions that read, restore and name the content of a type's values."""
 

@@ -10,10 +10,10 @@ itself fails, the trace goes on. See docs/design/0007-carried-state.md.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import TraceValueError
+from qdtrace.frozen import frozen
 from qdtrace.trace.compat import Tracer
 from qdtrace.trace.diagnosis import reports
 from qdtrace.trace.diagnosis.bytecode import code_map
@@ -35,7 +35,7 @@ _CONSUMERS = ("CALL", "PRECALL", "LIST_EXTEND", "SET_UPDATE", "UNPACK", "CONTAIN
 _COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Suspect:
     """A region that changed something which code after it may read."""
 

@@ -8,10 +8,10 @@ and without the later one, so that none hides what another set.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import QdError
+from qdtrace.frozen import frozen
 from qdtrace.trace import compat
 from qdtrace.trace.diagnosis import reports
 from qdtrace.trace.diagnosis.same import Comparison, Difference, constants, regions_in, without_second_trips
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from qdtrace.trace.diagnosis.lint import Suspect
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Replay:
     """One trace of the function."""
 

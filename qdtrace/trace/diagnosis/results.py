@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import TraceValueError, warn
+from qdtrace.frozen import frozen
 from qdtrace.trace.diagnosis.bytecode import code_map
 from qdtrace.trace.diagnosis.statement import running_in
 from qdtrace.trace.own_files import is_user_file
@@ -29,7 +30,7 @@ _CALLS = ("CALL", "CALL_KW", "CALL_FUNCTION_EX")
 _LOCAL = ("STORE_FAST", "STORE_DEREF", "STORE_NAME", "STORE_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST")
 
 
-@dataclass(frozen=True)
+@frozen
 class Result:
     """The use of a call's result; a result that is returned counts as used where the caller puts it."""
 

@@ -6,7 +6,6 @@ Variables are paired as they are bound; what is bound elsewhere must be the very
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from qdtrace.frozen import frozen
 from qdtrace.trace import compat, markers
 from qdtrace.trace.compat import JaxprEqn, Literal, Var
 
@@ -24,7 +24,7 @@ _OWN_PARAMS = ("uid", "loc", "called")
 """Parameters of markers that no two traces share."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Difference:
     """The first equations at which two lists differ; None for a list that has ended."""
 

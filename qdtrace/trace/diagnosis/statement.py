@@ -10,9 +10,9 @@ import builtins
 import functools
 import linecache
 import types
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from qdtrace.frozen import frozen
 from qdtrace.trace.source import users_tracebacks
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ Node = TypeVar("Node", bound=ast.AST)
 UNKNOWN = object()
 
 
-@dataclass(frozen=True)
+@frozen
 class Statement:
     """The statement that ran last in a frame: its syntax nodes from the module to the innermost one, and the frame."""
 

@@ -7,10 +7,10 @@ instruction of the user recorded, which is followed by the one that drops its va
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import warn
+from qdtrace.frozen import frozen
 from qdtrace.trace import markers
 from qdtrace.trace.compat import inner_jaxprs, open_jaxpr
 from qdtrace.trace.diagnosis.places import place_of, read_place
@@ -27,7 +27,7 @@ _MODULES = "jax", "jnp", "lax", "np", "qd"
 """Names that owners of a function have, in place of an array whose method it is."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Inlined:
     """A call of a function that reads a buffer, and changes none; its equations stand in its place."""
 

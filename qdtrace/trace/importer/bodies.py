@@ -17,11 +17,11 @@ memory or values of its surroundings is not kept, nor one whose operands or resu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from qdtrace.frozen import frozen
 from qdtrace.ir.program import Block, Literal
 from qdtrace.ir.rebuild import Copier
 from qdtrace.ir.walk import free_vars
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 Key = tuple[int, tuple[Any, ...]]
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Operands:
     """Operands of a call: their kind, and the variables in order of their first place."""
 
@@ -46,7 +46,7 @@ class Operands:
     variables: list[Var]
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Body:
     """An imported body."""
 

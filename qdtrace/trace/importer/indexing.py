@@ -6,12 +6,12 @@ from few scalars, else from memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from qdtrace.errors import UnsupportedError
+from qdtrace.frozen import frozen
 from qdtrace.ir.combining import identity
 from qdtrace.ir.program import Literal, Var
 from qdtrace.ir.types import DType
@@ -209,7 +209,7 @@ def fill_element(imp: Importer, aval: Any, fill: Any) -> Any:
     return tuple(constant(np.asarray(part).astype(dtype.numpy)[()]) for part in parts)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Blocks:
     """Positions of the blocks of an array that indices name, for `gather` and `scatter`."""
 

@@ -13,12 +13,13 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 
 from qdtrace.errors import TraceTypeError, UnsupportedError
+from qdtrace.frozen import frozen
 from qdtrace.trace import compat
 from qdtrace.trace.compat import Primitive
 from qdtrace.trace.dtypes import mode_for
@@ -42,7 +43,7 @@ PROMISE = "it is a promise that saves work where it holds"
 """Reason to ignore `unique_indices`."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class Rule:
     """A function that imports equations of a primitive, with the parameters that it accounts for."""
 

@@ -7,10 +7,11 @@ loop, and no temporary lies in memory between them.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from qdtrace.frozen import frozen
 from qdtrace.trace import compat
 from qdtrace.trace.importer.values import Value, Waiting, hold
 from qdtrace.trace.markers import REGIONS
@@ -37,7 +38,7 @@ _ONCE = frozenset(
 )  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Uses:
     """The reads of one list of equations (or of regions among them)."""
 
