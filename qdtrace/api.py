@@ -20,6 +20,7 @@ from qdtrace.compose.byte_order import has_foreign as has_foreign_order
 from qdtrace.compose.depth import depth_told
 from qdtrace.compose.explain import failure_in
 from qdtrace.compose.garbage import paused_garbage_collection
+from qdtrace.compose.request import Request
 from qdtrace.compose.staged import Programs, note_programs
 from qdtrace.compose.told import Told, shown
 from qdtrace.config import current, options_from, scope
@@ -271,8 +272,6 @@ class Jitted(Wrapped[P, R_co]):
 
         # Only here: the primitive that calls a program is loaded when one is called.
         with paused_garbage_collection():
-            from qdtrace.compose.request import Request
-
             if options.pure:
                 from qdtrace.compose.pure import results_of
             else:

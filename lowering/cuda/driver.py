@@ -18,6 +18,7 @@ from lowering.cuda.ptxas import assembled, assemblers
 from lowering.gpu.driver import CUDA, one_kind
 from lowering.gpu.library import Library
 from lowering.runtime.registry import Platform
+from lowering.simt.assembly import assembly
 from qdtrace.errors import BackendError
 
 if TYPE_CHECKING:
@@ -78,9 +79,6 @@ class CudaDriver(Library):
 
     def code(self, text: str, device: Device) -> bytes:
         """Returns a cubin for the devices, by the first assembler that works or else by the driver's linker."""
-        # Loaded here: a process that finds all its code in the cache never needs LLVM's code generators for GPUs.
-        from lowering.simt.assembly import assembly
-
         ptx = assembly(text, device)
         # a driver runs what newer assemblers of its own release make, not those of the next
         return assembled(ptx, device.name, self._release) or self.link(ptx)

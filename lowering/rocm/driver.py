@@ -19,6 +19,7 @@ from lowering.llvm.target import Target
 from lowering.runtime.cache import Artifact
 from lowering.runtime.compile import make_runnable, object_code
 from lowering.runtime.registry import Platform
+from lowering.simt.code_object import code_object
 from qdtrace.errors import BackendError
 
 if TYPE_CHECKING:
@@ -88,9 +89,6 @@ class RocmDriver(Library):
 
     def code(self, text: str, device: Device) -> bytes:
         """Returns a code object for the devices."""
-        # Loaded here: a process that finds all its code in the cache never needs LLVM's code generators for GPUs.
-        from lowering.simt.code_object import code_object
-
         return code_object(text, device)
 
     def load(self, code: bytes) -> int:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from qdtrace.groups.primitive import grouped
+from qdtrace.groups.primitive import grouped, kernels
 from qdtrace.groups.work import FACTORS, PRODUCT, work_of
 from qdtrace.trace import compat
 from qdtrace.vmap_products import rewritten
@@ -23,8 +23,6 @@ _MATRIX = 2
 
 def refusal(jaxpr: Any, mapped: Sequence[bool]) -> str | None:
     """Returns the reason why a jaxpr of one lane is no group of its own; None if it is one."""
-    from qdtrace.groups import kernel  # it loads Pallas, which is slow
-
     work = work_of(jaxpr)
     operands = zip(compat.open_jaxpr(jaxpr).invars, mapped, strict=True)
     is_shared = any(_is_matrix(v.aval) and not is_mapped for v, is_mapped in operands)
@@ -32,6 +30,7 @@ def refusal(jaxpr: Any, mapped: Sequence[bool]) -> str | None:
         return "a matrix that all lanes share, times vectors: one product of all lanes is faster"
     if not work.products and not work.factors:
         return "no product"
+    kernel = kernels()
     if kernel.is_left_to_xla(jaxpr):
         return "one product of a transposed matrix"
     return kernel.refusal(jaxpr, mapped)

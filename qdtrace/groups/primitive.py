@@ -20,6 +20,7 @@ from qdtrace.trace import compat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from types import ModuleType
 
 group_p = compat.Primitive("qd_group")
 """The jaxpr of one lane, `jaxpr`, for lanes along the first axis of the operands that are `mapped`, and of all results.
@@ -27,6 +28,14 @@ group_p = compat.Primitive("qd_group")
 With `interpret` its kernel runs in Pallas's interpreter, on any machine.
 """
 group_p.multiple_results = True
+
+
+def kernels() -> ModuleType:
+    """Returns the module `qdtrace.groups.kernel`."""
+    # Loaded here: it loads Pallas, which is slow, and only GPUs need it.
+    from qdtrace.groups import kernel as module
+
+    return module
 
 
 def grouped(f: Callable[..., Any], mapped: Sequence[bool], *, interpret: bool = False) -> Callable[..., list[Any]]:
@@ -109,12 +118,10 @@ def _by_xla(*operands: Any, jaxpr: Any, mapped: Any, interpret: bool) -> list[An
 
 def _by_kernel(*operands: Any, jaxpr: Any, mapped: Any, interpret: bool) -> list[Any]:
     """Runs the lanes by a kernel, or by XLA where none can be made."""
-    from qdtrace.groups.kernel import is_left_to_xla, run_groups  # it loads Pallas, which is slow
-    from qdtrace.groups.tiles import RefusedError
-
-    if not is_left_to_xla(jaxpr):
-        with suppress(RefusedError):
-            return run_groups(jaxpr, mapped, operands, interpret=interpret)
+    kernel = kernels()
+    if not kernel.is_left_to_xla(jaxpr):
+        with suppress(kernel.RefusedError):
+            return kernel.run_groups(jaxpr, mapped, operands, interpret=interpret)
     return _by_xla(*operands, jaxpr=jaxpr, mapped=mapped, interpret=interpret)
 
 
