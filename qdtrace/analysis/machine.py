@@ -54,6 +54,9 @@ class ReverseLimits:
     """Bytes of checkpoints that one loop and one lane may keep; a loop that needs more keeps fewer and recomputes."""
     open_stack_bytes: int = 1 << 14
     """The same limit for a loop of unknown trip count, whose stack is allocated whether it is used or not."""
+    open_arrays: int = 8
+    """Factor on that limit where private arrays are a part of the state and the loop has another one inside: running
+    its iterations again takes longer than what more memory costs, fewer lanes side by side."""
     lane_bytes: int = 1 << 26
     """Largest private memory of one lane."""
 
@@ -125,6 +128,7 @@ GPU = Machine(
         # then the stack is little beside the arithmetic: Lorenz takes 0.55 ms with 5 and with 10, 0.89 with 1
         steps=10,
         held_values=128,
+        open_arrays=1,
         open_stack_bytes=1 << 12,  # 128 states of 16 bytes, and those that are run again
         lane_bytes=1 << 22,  # in scratch: two thousand threads run then
     ),

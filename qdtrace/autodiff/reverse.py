@@ -37,7 +37,7 @@ from qdtrace.ir.builder import Builder
 from qdtrace.ir.copies import copy_task
 from qdtrace.ir.primitives import LOAD
 from qdtrace.ir.program import Block, Program, Var, literal, ref_type
-from qdtrace.ir.walk import private_bytes, task_refs, walk_program, walk_task
+from qdtrace.ir.walk import is_innermost, private_bytes, task_refs, walk_program, walk_task
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -162,8 +162,7 @@ def _reverse_task(
         slots = lambda capacity: Slots(sweep.private, state, arrays, capacity)  # noqa: E731 - one for each stack
         used = private_bytes(sweep.hoisted)
         is_exact, most = constant_trips(eqn) is not None, most_steps(eqn, needed, stacks.limits)
-        nbytes, has_arrays = _state_bytes(state, arrays), bool(arrays)
-        size = LoopSize(trips.of(eqn), nbytes, is_exact=is_exact, most_steps=most, has_arrays=has_arrays)
+        size = LoopSize(trips.of(eqn), _state_bytes(state, arrays), is_exact, most, bool(arrays), not is_innermost(eqn))
         choice = stacks.choose(size, used, eqn.loc)
         bits = choice.thinned_bits
         kept = EveryState(slots(choice.slots)) if bits is None else Thinning(slots(choice.slots), bits)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
-from qdtrace.analysis.machine import CPU, GPU
+from qdtrace.analysis.machine import CPU, GPU, Machine
 from qdtrace.autodiff.loops import thinning
 from qdtrace.autodiff.loops.policy import (
     LEAST_BITS,
@@ -27,6 +27,7 @@ from qdtrace.autodiff.loops.thinning import levels, slots_for
 from qdtrace.compose import stack_budget
 from qdtrace.config import options_from
 from qdtrace.errors import Loc
+from tests.autodiff.machines import limited
 
 PLENTY = 1 << 30
 STACK_BYTES, LANE_LIMIT = CPU.reverse.stack_bytes, CPU.reverse.lane_bytes
@@ -43,6 +44,18 @@ def test_every_state_of_a_short_loop() -> None:
     assert str(choice) == "all of at most 100 states of 12 bytes are kept: 1200 bytes a lane"
     assert chosen(STACK_BYTES, 1).thinned_bits is None
     assert chosen(STACK_BYTES + 1, 1).thinned_bits == MOST_BITS
+
+
+def test_walks_with_a_stack_and_a_loop_inside_keep_more() -> None:
+    """A walk over a tree: running an iteration again takes longer than fewer lanes side by side."""
+
+    def bits(machine: Machine, **kinds: bool) -> int | None:
+        return choose_storage(LoopSize(None, 136, **kinds), PLENTY, None, machine.reverse).thinned_bits
+
+    assert bits(CPU, has_arrays=True, is_nested=True) == 9
+    assert bits(CPU, has_arrays=True) == bits(CPU, is_nested=True) == LEAST_BITS
+    assert bits(GPU, has_arrays=True, is_nested=True) == LEAST_BITS
+    assert bits(limited(CPU, open_stack_bytes=0), has_arrays=True, is_nested=True) == LEAST_BITS
 
 
 def test_a_loop_that_never_runs_has_a_slot() -> None:
@@ -311,9 +324,9 @@ def _smoothed(most):
     def smoothed(x, n):
         out = qd.zeros(x.shape[0])
         for p in qd.range(x.shape[0]):
-            row = qd.local(jnp.ones(49))
+            row = qd.local(jnp.ones(490))
             for _ in qd.range(n[p], most=most):
-                for j in qd.range(1, 49):
+                for j in qd.range(1, 490):
                     row[j] = jnp.sin(row[j] * x[p]) + row[j - 1]
             out[p] = row[3]
         return out

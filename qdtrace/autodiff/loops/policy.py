@@ -80,6 +80,8 @@ class LoopSize:
     """Most iterations that may be one segment (`segment_length`)."""
     has_arrays: bool = False
     """True if private arrays are a part of the state."""
+    is_nested: bool = False
+    """True if the loop has another one inside."""
 
     def steps(self) -> int:
         """Returns the iterations of a segment: a divisor of the exact trip count above half of the most, if there is
@@ -117,7 +119,8 @@ def choose_storage(
     which = "all" if steps == 1 else f"one in {steps}"
     again = "" if steps == 1 else ", the steps between are run again at once"
     budget = max(budget, 0)
-    allowed = min(limits.open_stack_bytes if segments is None else limits.stack_bytes, budget)
+    open_ = limits.open_stack_bytes * (limits.open_arrays if size.has_arrays and size.is_nested else 1)
+    allowed = min(open_ if segments is None else limits.stack_bytes, budget)
     bits = LEAST_BITS
     while bits < MOST_BITS and (slots_for(bits + 1, segments) + rest) * state <= allowed:
         bits += 1
