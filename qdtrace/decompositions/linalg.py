@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from qdtrace.analysis.machine import CPU, GPU
 from qdtrace.trace.importer.registry import batched, decomposition
 
 if TYPE_CHECKING:
@@ -183,7 +185,7 @@ def tile_rows(b: Any, n: int) -> list[Any]:
 def triangular_solve(
     a: Any, b: Any, *, left_side: bool, lower: bool, transpose_a: bool, conjugate_a: bool, unit_diagonal: bool
 ) -> Any:
-    """Solves by substitution, row by row."""
+    """Solves by substitution, row by row; small systems right side by right side where these are many."""
     if conjugate_a:
         a = conj(a)
     if transpose_a:
@@ -192,7 +194,7 @@ def triangular_solve(
         a, b, lower = a.T, b.T, not lower
     n = a.shape[0]
 
-    def step(k: int, x: Any) -> Any:
+    def step(k: int, x: Any, b: Any) -> Any:
         i = k if lower else n - 1 - k
         known = slice(0, i) if lower else slice(i + 1, n)
         row = b[i] - a[i, known] @ x[known] if known.start < known.stop else b[i]
@@ -212,7 +214,17 @@ def triangular_solve(
 
         return lax.fori_loop(0, -(-b.shape[1] // TILE), tile, x)
 
-    x = steps(n, step, jnp.zeros_like(b)) if n <= UNROLLED else lax.fori_loop(0, n, in_place, jnp.zeros_like(b))
+    def column(c: Any, x: Any) -> Any:
+        side = b[:, c]
+        return x.at[:, c].set(steps(n, lambda k, y: step(k, y, side), jnp.zeros_like(side)))
+
+    x, machine = jnp.zeros_like(b), CPU if jax.default_backend() == "cpu" else GPU
+    if n > UNROLLED:
+        x = lax.fori_loop(0, n, in_place, x)
+    elif b.size > machine.scalars_of_matrices:
+        x = lax.fori_loop(0, b.shape[1], column, x)
+    else:
+        x = steps(n, lambda k, x: step(k, x, b), x)
     return x if left_side else x.T
 
 

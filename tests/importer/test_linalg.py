@@ -58,6 +58,18 @@ def test_cholesky_and_triangular_solves(n, dtype):
     close(solution, np.linalg.solve(spd.astype(np.float64), b.astype(np.float64)), dtype)
 
 
+@pytest.mark.parametrize(("n", "sides"), [(1, 65), (4, 16), (4, 17), (6, 12)])
+def test_many_right_sides_of_small_systems(n, sides):
+    a = matrices(n, np.float32) + 2 * np.eye(n, dtype=np.float32)
+    b = RNG.normal(size=(3, n, sides)).astype(np.float32)
+
+    def solve(a, b):
+        left = jsl.solve_triangular(a + 0.5j, b, trans="C", lower=True)
+        return left.real, left.imag, jax.lax.linalg.triangular_solve(a, b.T, left_side=False, transpose_a=True)
+
+    check(solve, a, b)
+
+
 @pytest.mark.parametrize("trans", [0, 1])
 @pytest.mark.parametrize("lower", [False, True])
 @pytest.mark.parametrize("unit", [False, True])
