@@ -2,7 +2,8 @@
 
 `x[(i + 1) % n]` and `x[min(i + 1, n - 1)]` are no affine forms, so lanes would gather. Of all steps of a row, only the
 first and the last one reach a border. So the lanes compare their indices with those of a contiguous load, and gather
-only if these differ. The comparison decides, whatever the index is: what is known of it says only where to try.
+only if these differ. The comparison decides, whatever the index is: what is known of it says where to try, and where
+two lanes tell about all of them, as no index rises by more than one from lane to lane.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lowering.simd.addresses import lane_stride
-from qdtrace.ir.primitives import ADD, AND, BOUND, CONVERT, MAX, MIN, REM, SELECT, SUB
-from qdtrace.ir.program import Literal
+from qdtrace.ir.primitives import ADD, AND, BOUND, CONVERT, GE, GT, LE, LT, MAX, MIN, REM, SELECT, SUB
+from qdtrace.ir.program import Literal, Var
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -72,28 +73,102 @@ def _is_long(f: LaneFrame, divisor: Atom) -> bool:
     return f.is_uniform(divisor)
 
 
+def rises_by_one(f: LaneFrame, atom: Atom, depth: int = DEPTH) -> bool:
+    """Returns whether a value rises by one from lane to lane at most, so that its ends tell whether it always does.
+
+    A remainder rises by one, or falls; what is clamped rises as its operand or stays.
+    """
+    if isinstance(atom, Literal) or f.is_uniform(atom) or not depth:
+        return False
+    if lane_stride(f, f.facts.forms.of(atom)) == 1:
+        return True
+    eqn = f.facts.definitions.get(atom)
+    if eqn is None:
+        return False
+    prim, operands = eqn.primitive, eqn.invars
+    if prim is SELECT:
+        return _falls_where_it_wraps(f, *operands)
+    if prim in (AND, REM) and not (isinstance(operands[1], Literal) and _is_divisor(prim is AND, operands[1])):
+        return False
+    if prim in (MIN, MAX, ADD, SUB, AND, REM) and not _is_shared(f, operands[1]):
+        return False
+    return prim in (CONVERT, BOUND, MIN, MAX, ADD, SUB, AND, REM) and rises_by_one(f, operands[0], depth - 1)
+
+
+def _is_divisor(is_mask: bool, constant: Literal) -> bool:
+    """Returns whether a constant is positive and, if it is a mask, one below a power of two."""
+    value = int(constant.value)
+    return value > 0 and not (is_mask and value & (value + 1))
+
+
+def _falls_where_it_wraps(f: LaneFrame, condition: Atom, moved: Atom, rest: Atom) -> bool:
+    """Returns whether `select(x < a, x + c, x)`, or `select(x >= a, x - c, x)`, has a rising x and no negative c."""
+    less = f.facts.definitions.get(condition) if isinstance(condition, Var) else None
+    if less is None or less.invars[0] is not rest or not _is_shared(f, less.invars[1]):
+        return False
+    x = f.facts.forms.of(rest)
+    distance = f.facts.forms.of(moved).plus(x, -1)
+    if lane_stride(f, x) != 1 or distance.terms:
+        return False
+    return (less.primitive in (LT, LE) and distance.constant >= 0) or (
+        less.primitive in (GT, GE) and distance.constant <= 0
+    )
+
+
 def load_or_gather(
-    f: LaneFrame, kind: str, address: Address, v: int, contiguous: Callable[[str], str], gathered: Callable[[], str]
-) -> str:
-    """Emits `contiguous` at lane 0's pointer if the lanes of vector v are consecutive, else `gathered`."""
+    f: LaneFrame,
+    kind: str,
+    address: Address,
+    contiguous: Callable[[str, int, int], str],
+    gathered: Callable[[int], str],
+    *,
+    ends: bool,
+) -> list[str]:
+    """Emits, by vectors, `contiguous` of a pointer and a distance from it where lanes are consecutive, else `gathered`.
+
+    With `ends` the first and the last lane tell about all vectors; else each vector's lanes are compared.
+    """
+    together = [range(f.vectors)] if ends else [range(v, v + 1) for v in range(f.vectors)]
+    return [raw for group in together for raw in _group(f, kind, address, group, contiguous, gathered, ends)]
+
+
+def _group(
+    f: LaneFrame,
+    kind: str,
+    address: Address,
+    group: range,
+    contiguous: Callable[[str, int, int], str],
+    gathered: Callable[[int], str],
+    ends: bool,
+) -> list[str]:
     assert address.offsets is not None
-    text, offsets, number = f.text, address.offsets[v], address.offset_type
+    text, offsets, number = f.text, address.offsets[group[0]], address.offset_type
     vector = f.lanes.of(number)
     first = text.op(f"extractelement {vector} {offsets}, i32 0")
     pointer = text.op(f"getelementptr {kind}, ptr {address.pointer}, {number} {first}")
-    steps = text.op(f"add {vector} {f.spread(number, first)}, {f.lanes.range(number)}")
-    same = text.op(f"bitcast {f.vector.bits} {text.op(f'icmp eq {vector} {offsets}, {steps}')} to i{f.width}")
+    if ends:
+        last = text.op(f"extractelement {vector} {address.offsets[group[-1]]}, i32 {f.width - 1}")
+        distance = text.op(f"sub {number} {last}, {first}")
+        condition = text.op(f"icmp eq {number} {distance}, {f.width * len(group) - 1}")
+    else:
+        steps = text.op(f"add {vector} {f.spread(number, first)}, {f.lanes.range(number)}")
+        same = text.op(f"bitcast {f.vector.bits} {text.op(f'icmp eq {vector} {offsets}, {steps}')} to i{f.width}")
+        condition = text.op(f"icmp eq i{f.width} {same}, -1")
     labels = text.fresh_label("consecutive"), text.fresh_label("apart")
     join = text.fresh_label("loaded")
-    text.branch(text.op(f"icmp eq i{f.width} {same}, -1"), *labels)
-    results: list[str] = []
-    ends: list[str] = []
-    for label, make in zip(labels, (lambda: contiguous(pointer), gathered), strict=True):
+    text.branch(condition, *labels)
+    results: list[list[str]] = []
+    sources: list[str] = []
+
+    def side_by_side(v: int) -> str:
+        return contiguous(pointer, (v - group[0]) * f.width, v)
+
+    for label, make in zip(labels, (side_by_side, gathered), strict=True):
         text.begin(label)
         with f.region():
-            results.append(make())
-        ends.append(text.label)
+            results.append([make(v) for v in group])
+        sources.append(text.label)
         text.jump(join)
     text.begin(join)
-    type_ = f.lanes.of(kind)
-    return text.op(f"phi {type_} [ {results[0]}, %{ends[0]} ], [ {results[1]}, %{ends[1]} ]")
+    type_, (one, other) = f.lanes.of(kind), sources
+    return [text.op(f"phi {type_} [ {a}, %{one} ], [ {b}, %{other} ]") for a, b in zip(*results, strict=True)]

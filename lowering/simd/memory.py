@@ -8,7 +8,7 @@ from lowering.llvm.memory import from_memory, load_scalar, store_scalar, to_memo
 from lowering.llvm.types import MEMORY
 from lowering.llvm.vectors import Value
 from lowering.simd.addresses import lane_pointers, locate
-from lowering.simd.consecutive import load_or_gather, mostly_consecutive
+from lowering.simd.consecutive import load_or_gather, mostly_consecutive, rises_by_one
 from lowering.simd.interleave import add_store, load_component, settle_stores
 from lowering.simd.private import load_private, store_private
 from lowering.simd.transfers import gather, load_vector, scatter_lanes, store_vector
@@ -33,11 +33,31 @@ def load(f: LaneFrame, eqn: Eqn) -> None:
     if address.stride == 0:
         f.env[out] = Value(out.dtype, scalar=load_scalar(f, memory, address.pointer))
     else:
-        f.env[out] = load_lanes(f, memory, address, f.mask, mostly_consecutive(f, eqn.invars[1:]))
+        consecutive = address.offsets is not None and mostly_consecutive(f, eqn.invars[1:])
+        f.env[out] = (
+            _load_near(f, memory, address, rises_by_one(f, eqn.invars[-1]))
+            if consecutive
+            else load_lanes(f, memory, address, f.mask)
+        )
 
 
-def load_lanes(f: LaneFrame, ref: GlobalMemory, address: Address, mask: Mask, consecutive: bool = False) -> Value:
-    """Loads one element per lane; inactive lanes get 0. `consecutive`: offsets are so, except perhaps at borders."""
+def _load_near(f: LaneFrame, ref: GlobalMemory, address: Address, ends: bool) -> Value:
+    """Loads one element per lane, at offsets that are consecutive except perhaps at borders (`consecutive`)."""
+    kind, mask = MEMORY[ref.type.dtype], f.mask
+    assert address.offsets is not None
+
+    def contiguous(pointer: str, distance: int, v: int) -> str:
+        return load_vector(f, ref, pointer, distance, None if mask.vectors is None else mask.vectors[v])
+
+    def gathered(v: int) -> str:
+        return gather(f, kind, lane_pointers(f, address, kind, v), f.mask_of(mask, v), ref.alias)
+
+    raws = load_or_gather(f, kind, address, contiguous, gathered, ends=ends)
+    return Value(ref.type.dtype, vectors=[from_memory(f.vector, ref.type.dtype, raw) for raw in raws])
+
+
+def load_lanes(f: LaneFrame, ref: GlobalMemory, address: Address, mask: Mask) -> Value:
+    """Loads one element per lane; inactive lanes get 0."""
     d, kind = ref.type.dtype, MEMORY[ref.type.dtype]
 
     def gathered(v: int) -> str:
@@ -49,10 +69,6 @@ def load_lanes(f: LaneFrame, ref: GlobalMemory, address: Address, mask: Mask, co
             raw = load_component(f, ref, address, mask, v)
         elif address.stride == 1:
             raw = load_vector(f, ref, address.pointer, v * f.width, lanes)
-        elif consecutive and address.offsets is not None:
-            raw = load_or_gather(
-                f, kind, address, v, lambda pointer: load_vector(f, ref, pointer, 0, lanes), lambda: gathered(v)
-            )
         else:
             raw = gathered(v)
         return from_memory(f.vector, d, raw)

@@ -104,6 +104,30 @@ GATHERED = {
 }
 
 
+ENDS = {
+    "remainder": ["a: i32 = add i -3:i32", "b: i32 = rem a 200:i32", "j: i32 = max b 0:i32"],
+    "wrapped": ["a: i32 = add i -1:i32", "c: bool = lt a 0:i32", "b: i32 = add i 255:i32", "j: i32 = select c b a"],
+    "above": ["a: i32 = add i 9:i32", "c: bool = ge a 256:i32", "b: i32 = add i -247:i32", "j: i32 = select c b a"],
+}
+COMPARED = {
+    "no mask of a remainder": ["a: i32 = and i 191:i32", "j: i32 = min a 99:i32"],
+    "jumps": ["c: bool = lt i 100:i32", "a: i32 = add i -100:i32", "b: i32 = max a 0:i32", "j: i32 = select c b i"],
+    "jumps up": ["c: bool = ge i 3:i32", "a: i32 = add i 9:i32", "b: i32 = select c a i", "j: i32 = and b 255:i32"],
+}
+"""Indices that may rise by more than one from lane to lane, so that all lanes are compared."""
+CASES = [(lines, kind is ENDS) for kind in (ENDS, COMPARED) for lines in kind.values()]
+
+
+@pytest.mark.parametrize(("lines", "ends"), CASES)
+def test_two_lanes_tell_about_all_where_indices_rise_by_one_at_most(lines: list[str], ends: bool) -> None:
+    assert ("icmp eq <16 x i32>" in emitted(lines)) != ends
+    rng = np.random.default_rng(0)
+    agrees(
+        parse_program(text(*lines)),
+        [rng.random(256, dtype=np.float32), np.arange(256, dtype=np.int32), np.zeros(256, np.float32)],
+    )
+
+
 def emitted(lines: list[str]) -> str:
     return emit_task(parse_program(text(*lines)).tasks[0], Target.named("avx512")).text
 
