@@ -17,6 +17,7 @@ from qdtrace.analysis.index.injectivity import Injectivity
 from qdtrace.analysis.index.trips import surely_runs, task_values
 from qdtrace.analysis.uniformity import analyse_uniformity
 from qdtrace.analysis.updates import Updates
+from qdtrace.frozen import frozen
 from qdtrace.ir.memory import indices_of
 from qdtrace.ir.primitives import BOUND, CONVERT, DIV, FOR, LOAD, SHIFT_RIGHT_ARITHMETIC, SHIFT_RIGHT_LOGICAL, STORE
 from qdtrace.ir.program import Literal, Var, is_global, ref_type
@@ -33,7 +34,7 @@ _SHIFTS = (SHIFT_RIGHT_ARITHMETIC, SHIFT_RIGHT_LOGICAL)
 Place = tuple[int | slice, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class LostUpdate:
     """A store of what an element held, changed, to an element that another iteration may change."""
 
@@ -73,7 +74,7 @@ class _Origin:
     of_floats: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class _Indices:
     """The indices of one task."""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from qdtrace.frozen import frozen
 from qdtrace.ir.memory import indices_of, values_of
 from qdtrace.ir.primitives import ADD, BOUND, GE, GT, IF, LE, LOAD, LT, MAX, MIN, MUL, PRIMITIVES, SELECT, SUB
 from qdtrace.ir.program import Literal, Var
@@ -20,7 +21,7 @@ _MOST = 64
 _EXTREMES = {GT: "max", GE: "max", LT: "min", LE: "min"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Update:
     """A change of the element that a store stores to."""
 
