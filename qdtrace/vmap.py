@@ -27,6 +27,7 @@ from qdtrace.trace.source import user_loc
 from qdtrace.vmap_batch import chosen_stages, placed, run_stages
 from qdtrace.vmap_cache import compiled_for
 from qdtrace.vmap_plan import (
+    IN_PLACE,
     REFERENCE,
     Lane,
     Mapped,
@@ -39,10 +40,11 @@ from qdtrace.vmap_plan import (
     with_objects,
     without_cells,
 )
+from qdtrace.vmap_staging import most_copied
 from qdtrace.wrapped import Wrapped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from qdtrace.api import Jitted
     from qdtrace.wrapped import Numbers
@@ -198,11 +200,12 @@ def _map(mapping: Mapping, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     values = _unmapped(mapping, plan, args, kwargs)
     if 0 not in plan.sizes and any(out is not None for out in outs):
         parts = _parts(args, kwargs)
+        most = most_copied(plan.element)
         loop = qd_range(plan.sizes[0]) if len(plan.sizes) == 1 else ndrange(*plan.sizes)
         for index in loop.over(mapping.f):
             indices = (index,) if len(plan.sizes) == 1 else index
             try:
-                ys = jax.tree.leaves(_lane(mapping, parts, indices))
+                ys = jax.tree.leaves(_lane(mapping, parts, indices, most))
             finally:
                 context.lanes = None
             for out, slot, y in zip(outs, plan.slots, ys, strict=True):
@@ -243,16 +246,23 @@ def _parts(args: Any, kwargs: Any) -> tuple[list[Part], Any]:
     return [Part(x) for x in leaves], tree
 
 
-def _lane(mapping: Mapping, parts: tuple[list[Part], Any], indices: tuple[Any, ...]) -> Any:
-    """Runs one element: the first index selects here, the others in the `qd.vmap` that is called inside."""
+def _lane(
+    mapping: Mapping, parts: tuple[list[Part], Any], indices: tuple[Any, ...], most: Sequence[int] = ()
+) -> Any:
+    """Runs one element: the first index selects here, the others in the `qd.vmap` that is called inside.
+
+    It copies arguments of up to `most` elements, where that says something of each of them.
+    """
     leaves, tree = parts
     axes = mapping.leaf_axes(*jax.tree.unflatten(tree, leaves))
     chosen = [x if a is None else x.select(a, indices[0]) for x, a in zip(leaves, axes, strict=True)]
     is_last = len(indices) == 1
     if isinstance(mapping.f, Mapped) and not is_last:
         with mapping.named(leaves, axes):
-            return _lane(mapping.f.mapping, (chosen, tree), indices[1:])
-    args, kwargs = jax.tree.unflatten(tree, [x.value(lazy=not is_last) for x in chosen])
+            return _lane(mapping.f.mapping, (chosen, tree), indices[1:], most)
+    limits = most if len(most) == len(chosen) else [IN_PLACE] * len(chosen)
+    values = [x.value(lazy=not is_last, most=n) for x, n in zip(chosen, limits, strict=True)]
+    args, kwargs = jax.tree.unflatten(tree, values)
     context = get_current()
     assert context is not None
     expected = context.lanes = REFERENCE if is_last else Lane(indices[1:])

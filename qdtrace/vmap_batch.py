@@ -17,6 +17,7 @@ from qdtrace.trace.loops import range as qd_range
 from qdtrace.vmap_panels import PANEL, with_kernels, with_loops
 from qdtrace.vmap_plan import Part, slot_of
 from qdtrace.vmap_stages import CPU, GPU, jaxprs_of, named, stages_of, varying
+from qdtrace.vmap_staging import most_copied
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -94,9 +95,10 @@ def _looped(part: Any, operands: Sequence[Value], size: int, f: Callable[..., An
     with mode_for(slot.dtype for slot in slots):
         outs = [empty(slot.shape, slot.dtype) for slot in slots]
     parts = [(Part(x), axis) for x, axis in operands]
-    run = compat.function_of(part)
+    run, most = compat.function_of(part), most_copied(part)
     for index in qd_range(size).over(f):
-        xs = [(x if axis is None else x.select(axis, index)).value(lazy=False) for x, axis in parts]
+        chosen = [x if axis is None else x.select(axis, index) for x, axis in parts]
+        xs = [x.value(lazy=False, most=n) for x, n in zip(chosen, most, strict=True)]
         for out, slot, y in zip(outs, slots, run(*xs), strict=True):
             slot.store(out, (index,), y)
     return [(slot.content(out)[...], 0) for out, slot in zip(outs, slots, strict=True)]

@@ -208,11 +208,14 @@ class Part:
         place = free[axis % len(free)]
         return Part(self.base, (*self.at[:place], index, *self.at[place + 1 :]), self.whole)
 
-    def value(self, *, lazy: bool) -> Any:
-        """Returns the value; if `lazy`, as a slice of the whole, of which later only an element may be read."""
+    def value(self, *, lazy: bool, most: int = IN_PLACE) -> Any:
+        """Returns the value; if `lazy`, as a slice of the whole, of which later only an element may be read.
+
+        So is one of more than `most` elements.
+        """
         if all(k is None for k in self.at):
             return self.whole
-        if lazy or not isinstance(self.base, Buffer) or prod(self.shape) > IN_PLACE:
+        if lazy or not isinstance(self.base, Buffer) or prod(self.shape) > most:
             out = jnp.asarray(self.whole)
             for axis in range(len(self.at) - 1, -1, -1):
                 if self.at[axis] is not None:
