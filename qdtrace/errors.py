@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import linecache
+import sys
 import warnings
 from typing import TYPE_CHECKING, Literal, ParamSpec, Self, TypeVar
 
@@ -60,6 +61,17 @@ class QdError(Exception):
         self.help = help
         self.wants = wants
         super().__init__(self._text())
+
+    @classmethod
+    def here(
+        cls, rule: str, *, notes: Sequence[str] = (), help: str = "", wants: Literal["array", "buffer", ""] = ""
+    ) -> Self:
+        """Returns the error at the user's line that is running now."""
+        frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+        while frame is not None and tracebacks.is_hidden(frame.f_code.co_filename):
+            frame = frame.f_back
+        loc = frame and Loc(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        return cls(rule, loc=loc, notes=notes, help=help, wants=wants)
 
     def _text(self) -> str:
         lines = [self.rule]

@@ -20,7 +20,6 @@ from qdtrace.trace.context import emit, new_uid
 from qdtrace.trace.diagnosis.results import name_of_result
 from qdtrace.trace.dtypes import default_dtype, element_type
 from qdtrace.trace.indexing import as_array, cast_value
-from qdtrace.trace.source import user_loc
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -171,15 +170,14 @@ def _allocate(name: str, shape: Any, dtype: Any, fill: Any, like: Any = 0.0) -> 
         dims = tuple(map(operator.index, lengths))
     except TypeError:
         is_traced = any(isinstance(n, Tracer) for n in jax.tree.leaves(shape))
-        raise TraceTypeError(
+        raise TraceTypeError.here(
             f"qd.{name} needs a shape of static integers, got {'a traced value' if is_traced else shape}",
-            loc=user_loc(),
             help="divide with // in place of /, or write `int(n)`"
             if any(isinstance(n, float) for n in lengths)
             else "shapes come from `x.shape` or static arguments, not from traced values",
         ) from None
     if any(n < 0 for n in dims):
-        raise TraceValueError(f"qd.{name} needs a shape without negative lengths, got {dims}", loc=user_loc())
+        raise TraceValueError.here(f"qd.{name} needs a shape without negative lengths, got {dims}")
     what = "a buffer" if name.endswith("_like") else f"qd.{name}"
     element = default_dtype(like, what) if dtype is None else element_type(dtype, f"qd.{name}")
     operands = () if fill is None else (cast_value(fill, element, (), f"the fill value of qd.{name}"),)

@@ -12,7 +12,6 @@ from qdtrace.trace.buffers import Buffer
 from qdtrace.trace.context import current, emit
 from qdtrace.trace.diagnosis.aliases import note_write
 from qdtrace.trace.indexing import as_value, cast_value, parse_index, shown
-from qdtrace.trace.source import user_loc
 
 if TYPE_CHECKING:
     import jax
@@ -25,9 +24,8 @@ _BITS = {"and", "or", "xor"}
 def _atomic(name: str, op: str, buffer: Any, index: Any, *values: Any) -> Any:
     current(f"qd.{name}")
     if not isinstance(buffer, Buffer):
-        raise TraceTypeError(
+        raise TraceTypeError.here(
             f"qd.{name} needs a buffer, got {shown(buffer)}",
-            loc=user_loc(),
             help="array arguments of the qd.jit function and qd.zeros(...) are buffers; a loaded value is not",
             wants="buffer",
         )
@@ -35,7 +33,7 @@ def _atomic(name: str, op: str, buffer: Any, index: Any, *values: Any) -> Any:
     is_complex = jnp.issubdtype(buffer.dtype, jnp.complexfloating)  # of two words, which do not change at once
     if is_complex or (op in _NUMBERS and is_bool) or (op in _BITS and not (is_bool or is_integer)):
         kind = "integers or bool" if op in _BITS else "real numbers" if is_complex else "numbers"
-        raise TraceTypeError(f"qd.{name} needs a buffer of {kind}, got {buffer.dtype}", loc=user_loc())
+        raise TraceTypeError.here(f"qd.{name} needs a buffer of {kind}, got {buffer.dtype}")
     note_write(buffer)
     access = parse_index(index, buffer.shape)
     if op == "cas" or (op in _BITS and is_bool):
@@ -58,9 +56,8 @@ def _check_kept(name: str, value: Any, dtype: np.dtype) -> None:
     is_same = isinstance(value, (bool, int, float, complex)) and (dtype != jnp.bool_ or value in (0, 1))
     have = dtype if is_same else jnp.result_type(value)
     if jnp.promote_types(have, dtype) != dtype:
-        raise TraceTypeError(
+        raise TraceTypeError.here(
             f"qd.{name} needs a value of the buffer's dtype, got {have} for {dtype}",
-            loc=user_loc(),
             help=f"convert it: `.astype(jnp.{dtype})`" if dtype != jnp.bool_ else "compare it: `v != 0`",
         )
 

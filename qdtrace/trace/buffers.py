@@ -109,9 +109,8 @@ class Buffer(MemoryHandle):
             return
         in_place = pending.statement is not None and pending.statement.is_storing()
         if in_place and self.dtype == jnp.bool_:
-            raise TraceTypeError(
+            raise TraceTypeError.here(
                 "`b[k] += v` needs a buffer of numbers, got bool",
-                loc=user_loc(),
                 help="use qd.atomic_or(b, k, v), or write `b[k] = b[k] | v` where each iteration has its own k",
             )
         delta = cast_value(pending.value, self.dtype, access.shape, "an accumulation")
@@ -131,9 +130,8 @@ class Buffer(MemoryHandle):
         )
 
     def __iter__(self) -> Any:
-        raise TraceTypeError(
+        raise TraceTypeError.here(
             "a buffer cannot be iterated over",
-            loc=user_loc(),
             help=f"write `for {'i, j in qd.ndrange(*x.shape)' if self.ndim > 1 else 'i in qd.range(x.shape[0])'}:` and "
             "use its elements, or a function of jnp on all of it: `jnp.sum(x[...])`",
         )
@@ -141,7 +139,7 @@ class Buffer(MemoryHandle):
     __reversed__ = __iter__
 
     def __contains__(self, _: object) -> bool:
-        raise TraceTypeError("`in` needs a concrete array", loc=user_loc(), help="write `jnp.any(x == value)`")
+        raise TraceTypeError.here("`in` needs a concrete array", help="write `jnp.any(x == value)`")
 
     def __bool__(self) -> bool:
         raise _not_a_number(self, "bool", "with qd.when({} > 0):")
@@ -160,9 +158,8 @@ class Buffer(MemoryHandle):
 
 
 def _not_a_number(buffer: Buffer, kind: str, instead: str) -> QdError:
-    return TraceTypeError(
+    return TraceTypeError.here(
         f"{kind}() needs one concrete number, got a buffer of shape {buffer.shape}",
-        loc=user_loc(),
         help=f"use an element of it: `{instead.format(element_in(buffer.ndim))}`",
     )
 
@@ -170,9 +167,8 @@ def _not_a_number(buffer: Buffer, kind: str, instead: str) -> QdError:
 def _inplace(name: str, function: Any) -> Any:
     def method(self: Buffer, value: Any) -> Buffer:
         if current(f"Buffer.{name}").in_thread:
-            raise TraceValueError(
+            raise TraceValueError.here(
                 "a whole buffer cannot be changed inside a loop",
-                loc=user_loc(),
                 help="change its element: `x[()] += v`" if self.shape == () else "change one element: `x[i] += v`",
             )
         note_write(self)
@@ -286,9 +282,8 @@ class AtIndex(StrictAttributes):
         buffer, key = self._buffer, self._key
         note_write(buffer)
         if buffer.dtype == jnp.bool_:
-            raise TraceTypeError(
+            raise TraceTypeError.here(
                 f"`.at[].{op}` needs a buffer of numbers, got bool",
-                loc=user_loc(),
                 help="use qd.atomic_or or atomic_and",
             )
         access = _marked_access(buffer, key)
@@ -297,9 +292,8 @@ class AtIndex(StrictAttributes):
         else:
             note_element_store(access.operands)
             if op != "add" and jnp.issubdtype(buffer.dtype, jnp.complexfloating):
-                raise TraceTypeError(
+                raise TraceTypeError.here(
                     f"`.at[].{op}` needs a buffer of real numbers in a loop, got {buffer.dtype}",
-                    loc=user_loc(),
                     help="store the new value, `b[i] = f(b[i], v)`, where each iteration has its own element",
                 )
             value = cast_value(value, buffer.dtype, access.shape, "an accumulation", op)
@@ -325,9 +319,8 @@ def check_outside_loops(name: str) -> None:
                 f"once, jax.vmap({context.inlined})(rows), outside of the loop; for memory of one iteration use "
                 "qd.local(jnp.zeros(n))"
             )
-        raise TraceValueError(
+        raise TraceValueError.here(
             f"qd.{name} makes a buffer, which needs to be done outside of loops and conditions",
-            loc=user_loc(),
             help=advice,
         )
 

@@ -15,7 +15,7 @@ from qdtrace.trace.context import current, emit
 from qdtrace.trace.diagnosis.advice import printed_before
 from qdtrace.trace.diagnosis.statement import running_in
 from qdtrace.trace.indexing import as_value, shown
-from qdtrace.trace.source import user_frame, user_loc
+from qdtrace.trace.source import user_frame
 
 if TYPE_CHECKING:
     from jax.typing import ArrayLike
@@ -60,27 +60,24 @@ def check(condition: ArrayLike, message: str) -> None:
     """
     current("qd.check")
     if not isinstance(message, str):  # pyright: ignore[reportUnnecessaryIsInstance] - a user may pass anything
-        raise TraceTypeError(f"the message of qd.check needs to be a string, got {shown(message)}", loc=user_loc())
+        raise TraceTypeError.here(f"the message of qd.check needs to be a string, got {shown(message)}")
     if (wrong := _untellable(message)) is not None:
         most = f"at most {MOST_CHARACTERS} characters without NUL"
-        raise TraceValueError(
+        raise TraceValueError.here(
             f"the message of qd.check needs to be a text of {most}, got {wrong}",
-            loc=user_loc(),
             help="shorten it, or tell what is odd in it by `repr`",
         )
     if _OF_TRACED.search(message):
-        raise TraceTypeError(
+        raise TraceTypeError.here(
             "the message of qd.check needs to be a constant, got one with the text of a traced value",
-            loc=user_loc(),
             help=printed_before(running_in(user_frame())),
         )
     value = as_value(condition)
     is_array = isinstance(value, (bool, np.bool_, np.ndarray, jax.Array))
     if not is_array or jnp.result_type(value) != jnp.bool_:
         got = f"values of {jnp.result_type(value)}" if is_array else shown(value)
-        raise TraceTypeError(
+        raise TraceTypeError.here(
             f"the condition of qd.check needs to be a bool, got {got}",
-            loc=user_loc(),
             help="compare it with something: `qd.check(x[i] > 0, ...)`",
         )
     if np.ndim(value):

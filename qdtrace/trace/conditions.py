@@ -37,7 +37,7 @@ def predicate(value: Any, what: str) -> Any:
     shape = getattr(value, "shape", None)
     got = type(value).__name__ if shape is None else f"{value.dtype} of shape {shape}"
     how = "reduce it: `jnp.all(...)` or `jnp.any(...)`" if shape else "compare it with something: `x[i] > 0`"
-    raise TraceTypeError(f"{what} needs a scalar bool, got {got}", loc=user_loc(), help=how)
+    raise TraceTypeError.here(f"{what} needs a scalar bool, got {got}", help=how)
 
 
 class When:
@@ -55,22 +55,19 @@ class When:
         self._is_left_out = False
 
     def __bool__(self) -> bool:
-        raise TraceTypeError(
-            f"a {self.name} is neither true nor false", loc=user_loc(), help="write `with` in place of `if`"
-        )
+        raise TraceTypeError.here(f"a {self.name} is neither true nor false", help="write `with` in place of `if`")
 
     def __enter__(self) -> None:
         context = current(self.name)
         self.use.is_made = True
         if self._region is not None:
-            raise TraceValueError(
-                f"a {self.name} can be entered once", loc=user_loc(), help="write the call in the with statement"
+            raise TraceValueError.here(
+                f"a {self.name} can be entered once", help="write the call in the with statement"
             )
         if self.name == "qd.otherwise":
             if context.closed_when is None:
-                raise TraceValueError(
+                raise TraceValueError.here(
                     "qd.otherwise needs to stand directly after a qd.when",
-                    loc=user_loc(),
                     help="move it behind the qd.when, with no loop or array operation between them",
                 )
             held = context.closed_when[0]
@@ -163,11 +160,10 @@ def _jump(name: str, primitive: Any, condition: Any, *, in_threads: bool) -> Non
     context = current(name)
     loop = context.innermost_loop
     if loop is None:
-        raise TraceValueError(f"{name} needs to be inside a loop", loc=user_loc())
+        raise TraceValueError.here(f"{name} needs to be inside a loop")
     if loop.name == LANE:
-        raise TraceValueError(
+        raise TraceValueError.here(
             f"{name} cannot leave a lane of qd.vmap, which has to give its result",
-            loc=user_loc(),
             help="put the rest of the function under `with qd.when(condition):`, and the result into a qd.local",
         )
     check_left(name, loop, user_frame())

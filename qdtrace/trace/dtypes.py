@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdtrace.errors import TraceTypeError
-from qdtrace.trace.source import user_loc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -45,7 +44,7 @@ def element_type(dtype: Any, what: str) -> np.dtype:
     try:
         element = np.dtype(dtype).newbyteorder("=")
     except TypeError:
-        raise TraceTypeError(f"{what} needs a dtype, got {dtype!r}", loc=user_loc()) from None
+        raise TraceTypeError.here(f"{what} needs a dtype, got {dtype!r}") from None
     if element.itemsize >= 8 and jax.dtypes.canonicalize_dtype(element) != element:
         return jax.eval_shape(lambda: jnp.zeros((), dtype)).dtype
     return element
@@ -53,9 +52,8 @@ def element_type(dtype: Any, what: str) -> np.dtype:
 
 def _check_not_keys(dtype: Any, what: str) -> None:
     if not isinstance(dtype, (str, type(None))) and jnp.issubdtype(dtype, jax.dtypes.extended):
-        raise TraceTypeError(
+        raise TraceTypeError.here(
             f"{what} holds numbers, got random keys ({dtype})",
-            loc=user_loc(),
             help="keep `jax.random.key_data(key)`; `jax.random.wrap_key_data` makes a key of it",
         )
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import TraceTypeError
 from qdtrace.trace.operators import ArrayOperators
-from qdtrace.trace.source import user_loc
 
 if TYPE_CHECKING:
     from typing import Self
@@ -54,7 +53,7 @@ class MemoryHandle(ArrayOperators):
     def __len__(self) -> int:
         if not self.shape:
             what = type(self).__name__.lower()
-            raise TraceTypeError(f"len() needs at least one axis, got a {what} of shape ()", loc=user_loc())
+            raise TraceTypeError.here(f"len() needs at least one axis, got a {what} of shape ()")
         return self.shape[0]
 
     def __repr__(self) -> str:

@@ -18,7 +18,6 @@ from qdtrace.trace.compat import Tracer
 from qdtrace.trace.diagnosis.access import integer_for, new_axis_in, slice_in, vector_in
 from qdtrace.trace.dtypes import as_jax, default_dtype, is_too_wide, mode_for
 from qdtrace.trace.markers import Slices, sliced_shape
-from qdtrace.trace.source import user_loc
 
 WHOLE_LIMIT = 256
 """Most elements that `b[...]` or a use of `b` as a value may read inside a loop."""
@@ -91,12 +90,11 @@ def _fill(keys: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
     """Returns one key an axis: `...` and missing trailing axes become full slices."""
     dots = [i for i, k in enumerate(keys) if k is Ellipsis]
     if len(dots) > 1:
-        raise TraceIndexError("an index may hold one `...`", loc=user_loc())
+        raise TraceIndexError.here("an index may hold one `...`")
     given = len(keys) - len(dots)
     if any(k is None for k in keys):
-        raise TraceTypeError(
+        raise TraceTypeError.here(
             "a buffer or cell cannot be indexed with None",
-            loc=user_loc(),
             help=new_axis_in(len(shape)),
         )
     if given > len(shape):
@@ -110,21 +108,19 @@ def too_many_indices(given: int, shape: tuple[int, ...]) -> TraceIndexError:
     """Returns the error for more indices than a buffer or cell has axes."""
     spare = ", ".join("ijklmnpq"[: len(shape)])
     fix = f"give {len(shape)}: `b[{spare}]`" if shape else "write `c.value` of a qd.local, `b[()]` of a rank 0 buffer"
-    return TraceIndexError(f"{given} indices are too many for shape {shape}", loc=user_loc(), help=fix)
+    return TraceIndexError.here(f"{given} indices are too many for shape {shape}", help=fix)
 
 
 def _static_slice(k: slice, axis: int, n: int) -> tuple[int, int, int]:
     parts = (k.start, k.stop, k.step)
     if not all(x is None or is_static_int(x) for x in parts):
-        raise TraceTypeError(
+        raise TraceTypeError.here(
             f"the slice of axis {axis} needs static integers",
-            loc=user_loc(),
             help=slice_in(),
         )
     if k.step is not None and k.step < 1:
-        raise TraceTypeError(
+        raise TraceTypeError.here(
             f"the slice of axis {axis} needs a positive step, got {k.step}",
-            loc=user_loc(),
             help="load forwards, then use jnp.flip",
         )
     start, stop, step = k.indices(n)
@@ -141,9 +137,8 @@ def _index_operand(k: Any, axis: int, shape: tuple[int, ...]) -> Any:
     if is_static_int(k):
         k = operator.index(k)
         if not -n <= k < n:
-            raise TraceIndexError(
+            raise TraceIndexError.here(
                 f"index {k} is out of bounds for axis {axis} of shape {shape}",
-                loc=user_loc(),
                 help=f"write one from {-n} to {n - 1}" if n else "an axis of length 0 has no elements",
             )
         return _constant_index(k % n)
@@ -154,14 +149,12 @@ def _index_operand(k: Any, axis: int, shape: tuple[int, ...]) -> Any:
         wide = k.dtype in (np.int32, np.int64, np.uint32, np.uint64)
         return k if wide else lax.convert_element_type(k, np.int32)
     if np.ndim(k) > 0:
-        raise TraceTypeError(
+        raise TraceTypeError.here(
             f"the index of axis {axis} must be a scalar, got shape {np.shape(k)}",
-            loc=user_loc(),
             help=vector_in(axis, np.shape(k), len(shape)),
         )
-    raise TraceTypeError(
+    raise TraceTypeError.here(
         f"the index of axis {axis} must be an integer, got {getattr(k, 'dtype', type(k).__name__)}",
-        loc=user_loc(),
         help=integer_for(k),
     )
 
@@ -170,9 +163,8 @@ def _constant_index(k: int) -> Any:
     if k < 2**31:
         return np.int32(k)
     if not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
-        raise TraceValueError(
+        raise TraceValueError.here(
             f"index {k} does not fit into int32",
-            loc=user_loc(),
             help="turn on 64-bit integers: jax.config.update('jax_enable_x64', True)",
         )
     return np.int64(k)
@@ -204,9 +196,8 @@ def as_array(value: Any, what: str) -> Any:
             raise TypeError
         return jnp.asarray(value)
     except (TypeError, ValueError):
-        raise TraceTypeError(
+        raise TraceTypeError.here(
             f"{what} needs a number or an array, got {type(value).__name__}",
-            loc=user_loc(),
             help=_in_place_of(value),
         ) from None
 
@@ -229,9 +220,8 @@ def cast_value(value: Any, dtype: np.dtype, shape: tuple[int, ...], what: str, o
     value = as_array(value, what)
     have = value.dtype if hasattr(value, "dtype") else default_dtype(value)
     if _rank(have) > max(_rank(dtype), 1) or (min(_rank(have), _rank(dtype)) < 0 and have != dtype):
-        raise TraceTypeError(
+        raise TraceTypeError.here(
             f"{what} of {have} into {dtype} would lose information",
-            loc=user_loc(),
             help=f"convert it: `.astype(jnp.{dtype})`, or make the target with dtype={have}",
         )
     try:
@@ -239,9 +229,8 @@ def cast_value(value: Any, dtype: np.dtype, shape: tuple[int, ...], what: str, o
     except ValueError:
         fits = False
     if not fits:
-        raise TraceTypeError(
+        raise TraceTypeError.here(
             f"{what} needs a value of shape {shape}, got {np.shape(value)}",
-            loc=user_loc(),
             help="store into as many elements as there are values, `b[i, :] = v`, or one of them, `b[i] = v[k]`"
             if what == "a store"
             else "",
@@ -251,7 +240,7 @@ def cast_value(value: Any, dtype: np.dtype, shape: tuple[int, ...], what: str, o
             with np.errstate(all="ignore"):
                 value = np.asarray(value, dtype)[()]
         except OverflowError:
-            raise TraceTypeError(f"{what}: {value} does not fit into {dtype}", loc=user_loc()) from None
+            raise TraceTypeError.here(f"{what}: {value} does not fit into {dtype}") from None
     is_numpy = isinstance(value, (np.ndarray, np.generic))
     with mode_for([dtype, value.dtype]):
         if value.dtype != dtype:

@@ -200,23 +200,20 @@ def _bound(value: Any, name: str, what: str) -> Any:
         return _bound(value[()], name, what)
     dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
     if dtype is None or not jnp.issubdtype(dtype, jnp.integer):
-        raise TraceTypeError(
+        raise TraceTypeError.here(
             f"{name} needs integer bounds, got {what} of {dtype or type(value).__name__}",
-            loc=user_loc(),
             help="give its length, `x.shape[0]`"
             if shape
             else "convert it: `.astype(jnp.int32)`, or use // in place of /",
         )
     if shape != ():
-        raise TraceTypeError(
+        raise TraceTypeError.here(
             f"{name} needs scalar bounds, got {what} of shape {shape}",
-            loc=user_loc(),
             help="use qd.ndrange for several indices, or `x.shape[0]` for the length of an array",
         )
     if dtype in (np.uint32, np.uint64):
-        raise TraceTypeError(
+        raise TraceTypeError.here(
             f"{name} needs signed bounds, got {what} of {dtype}",
-            loc=user_loc(),
             help="convert it: `.astype(jnp.int32)`",
         )
     return value
@@ -227,9 +224,8 @@ def _index_dtype(bounds: tuple[Any, ...], name: str) -> np.dtype:
     wide = any(not isinstance(b, int) and b.dtype == np.int64 for b in bounds)
     large = next((b for b in bounds if isinstance(b, int) and not -(2**31) <= b < 2**31), None)
     if large is not None and not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
-        raise TraceValueError(
+        raise TraceValueError.here(
             f"{name} needs bounds that fit into int32, got {large}",
-            loc=user_loc(),
             help="turn on 64-bit integers: jax.config.update('jax_enable_x64', True)",
         )
     return np.dtype(np.int64 if wide or large is not None else np.int32)
@@ -257,7 +253,7 @@ def _check_hints(loop: str, /, **hints: Any) -> Hints:
         need, accepts = rules[key]
         if not accepts(value):
             got = shown(value) if isinstance(value, jax.Array) else repr(value)
-            raise TraceTypeError(f"{loop} needs {key} to be {need}, got {got}", loc=user_loc())
+            raise TraceTypeError.here(f"{loop} needs {key} to be {need}, got {got}")
     return tuple(sorted(given.items()))
 
 
@@ -314,20 +310,19 @@ def range(
         "qd.range", serial=serial, block_dim=block_dim, name=name, unroll=unroll, fuse=fuse, refill=refill, most=most
     )
     if not 1 <= len(bounds) <= 3:
-        raise TraceTypeError(
+        raise TraceTypeError.here(
             f"qd.range needs 1 to 3 bounds, got {len(bounds)}",
-            loc=user_loc(),
             help="write qd.range(stop), qd.range(start, stop) or qd.range(start, stop, step)",
         )
     if all(isinstance(b, (tuple, list)) and b for b in bounds):
         kinds = " and ".join(type(b).__name__ for b in bounds)
         fix = loop_over(running_in(user_frame()), bounds)
-        raise TraceTypeError(f"qd.range needs integer bounds, got {kinds}", loc=user_loc(), help=fix)
+        raise TraceTypeError.here(f"qd.range needs integer bounds, got {kinds}", help=fix)
     start, stop, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
     parts = tuple(_bound(b, "qd.range", w) for b, w in zip((start, stop, step), ("start", "stop", "step"), strict=True))
     if isinstance(parts[2], int) and parts[2] == 0:
-        raise TraceValueError(
-            "qd.range needs a step that is not zero", loc=user_loc(), help="leave it out to count by 1, or write -1"
+        raise TraceValueError.here(
+            "qd.range needs a step that is not zero", help="leave it out to count by 1, or write -1"
         )
     dtype = _index_dtype(parts, "qd.range")
     start, stop, step = (_as_index(p, dtype) for p in parts)
@@ -407,15 +402,14 @@ def ndrange(
         "qd.ndrange", serial=serial, block_dim=block_dim, name=name, unroll=unroll, fuse=fuse, refill=refill
     )
     if not dims:
-        raise TraceTypeError("qd.ndrange needs at least one length", loc=user_loc(), help="write qd.ndrange(n, m)")
+        raise TraceTypeError.here("qd.ndrange needs at least one length", help="write qd.ndrange(n, m)")
     pairs = []
     shape = shape_in(running_in(user_frame())) if len(dims) == 1 and isinstance(dims[0], tuple) else ""
     for dim in dims:
         pair = dim if isinstance(dim, (tuple, list)) else (0, dim)
         if len(pair) != 2 or shape:
-            raise TraceTypeError(
+            raise TraceTypeError.here(
                 f"qd.ndrange needs n or (low, high) for each index, got {'a shape' if shape else dim}",
-                loc=user_loc(),
                 help=f"give a length for each index: `qd.ndrange(*{shape or dim})`"
                 if len(dims) == 1
                 else "of a range with a step give the number of its steps, and compute the index: `low + step * k`",
@@ -520,9 +514,8 @@ def while_(condition: Callable[[], ArrayLike], *, most: int | None = None) -> Wh
     """
     context = current("qd.while_")
     if not callable(condition):
-        raise TraceTypeError(
+        raise TraceTypeError.here(
             f"qd.while_ needs a function of no arguments, got {shown(condition)}",
-            loc=user_loc(),
             help="write `qd.while_(lambda: c.value > 0)`: the condition is evaluated anew before each iteration",
         )
     made = While(condition, _check_hints("qd.while_", most=most))

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 
 from qdtrace.errors import TraceAttributeError
-from qdtrace.trace.source import user_loc
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,4 +54,4 @@ def missing(name: str, names: Sequence[str]) -> TraceAttributeError:
         help = f"write `{home}.{name}`"
     else:
         help = f"did you mean `qd.{near[0]}`?" if near else "`dir(qd)` lists all names, docs/language.md explains them"
-    return TraceAttributeError(f"module 'qdtrace' has no attribute {name!r}", loc=user_loc(), help=help)
+    return TraceAttributeError.here(f"module 'qdtrace' has no attribute {name!r}", help=help)
