@@ -136,12 +136,11 @@ class Segment:
     """Returns whether something after the open serial task reads a value that it computes."""
 
     # ------------------------------------------------------------------ references
-    def param(self, value: Any, hint: str = "c") -> Var:
+    def param(self, value: Any) -> Var:
         """Returns the read-only parameter with the content of a JAX value; there is one per value."""
         var = self.values.get(id(value))
         if var is None:
-            var = self._new_param(value, hint)
-            self.values[id(value)] = var
+            var = self.values[id(value)] = self._new_param(value, "c")
         return var
 
     def param_of(self, var: Any, value: Any) -> Var:

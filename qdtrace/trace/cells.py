@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -15,7 +16,7 @@ from qdtrace.trace.diagnosis.results import name_of_result
 from qdtrace.trace.dtypes import as_jax, default_dtype, element_type
 from qdtrace.trace.handles import MemoryHandle
 from qdtrace.trace.indexing import ParsedIndex, as_array, as_value, cast_value, parse_index, whole
-from qdtrace.trace.operators import INPLACE
+from qdtrace.trace.operators import INPLACE, of_content
 from qdtrace.trace.placement import cell_without_loop
 from qdtrace.trace.source import user_loc
 
@@ -73,21 +74,6 @@ class Cell(MemoryHandle):
         note_write(self)
         emit(markers.lset_p, self._handle, value, *access.operands, slices=access.slices)
 
-    def __iter__(self) -> Any:
-        return iter(self.__jax_array__())
-
-    def __bool__(self) -> bool:
-        return bool(self.__jax_array__())
-
-    def __int__(self) -> int:
-        return int(self.__jax_array__())
-
-    def __float__(self) -> float:
-        return float(self.__jax_array__())
-
-    def __index__(self) -> int:
-        return self.__jax_array__().__index__()
-
 
 def _inplace(function: Any) -> Any:
     def method(self: Cell, value: Any) -> Cell:
@@ -99,6 +85,8 @@ def _inplace(function: Any) -> Any:
 
 for _name, _function in INPLACE.items():
     setattr(Cell, _name, _inplace(_function))
+for _convert in (iter, bool, int, float, operator.index):
+    setattr(Cell, f"__{_convert.__name__}__", of_content(_convert))
 
 
 def local(init: Any, dtype: DTypeLike | None = None) -> Cell:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from qdtrace.errors import TraceTypeError
 from qdtrace.trace.diagnosis.attributes import StrictAttributes
 from qdtrace.trace.indexing import as_value
-from qdtrace.trace.source import user_loc
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +36,7 @@ class ArrayOperators(StrictAttributes, Array):
     """Operators, comparisons and array methods that act on `self.__jax_array__()`."""
 
     __slots__ = ()
+    _methods = _METHODS
     __array_ufunc__ = None
     """Makes NumPy scalars and arrays leave `np_value + self` to this class."""
 
@@ -46,9 +46,6 @@ class ArrayOperators(StrictAttributes, Array):
     def _delegated(self, name: str) -> Any:
         return getattr(self.__jax_array__(), name)
 
-    def _more_attributes(self) -> frozenset[str]:
-        return _METHODS
-
     def __hash__(self) -> int:
         raise self._refused(
             "cannot be a key of a dict or an element of a set: its content is not known yet",
@@ -56,16 +53,14 @@ class ArrayOperators(StrictAttributes, Array):
         )
 
     def __delitem__(self, _: object) -> None:
-        raise TraceTypeError(
+        raise TraceTypeError.here(
             f"an element of a {self._noun} cannot be deleted: its shape is fixed",
-            loc=user_loc(),
             help="store a value in its place, or copy what stays into a smaller one",
         )
 
     def __array__(self, *_: Any, **__: Any) -> Any:
-        raise TraceTypeError(
+        raise TraceTypeError.here(
             "NumPy needs a concrete array, got one that is being traced",
-            loc=user_loc(),
             help="use the function of the same name in jax.numpy; index a constant table as `jnp.array(table)[i]`",
         )
 
@@ -78,7 +73,8 @@ def _binary(function: Callable[[Any, Any], Any], swapped: bool) -> Callable[[Any
     return method
 
 
-def _unary(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def of_content(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Returns the method that applies a function to the content of memory."""
     return lambda self: function(self.__jax_array__())
 
 
@@ -87,4 +83,4 @@ for _name in (*_BINARY, *_COMPARE):
 for _name in _BINARY:
     setattr(ArrayOperators, f"__r{_name}__", _binary(getattr(operator, f"__{_name}__"), swapped=True))
 for _name in _UNARY:
-    setattr(ArrayOperators, f"__{_name}__", _unary(getattr(operator, f"__{_name}__")))
+    setattr(ArrayOperators, f"__{_name}__", of_content(getattr(operator, f"__{_name}__")))

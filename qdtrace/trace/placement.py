@@ -7,6 +7,7 @@ may then be called in another place.
 from __future__ import annotations
 
 import math
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from qdtrace.errors import TraceTypeError, TraceValueError
@@ -55,9 +56,7 @@ def check_jump(eqn: JaxprEqn, region: OpenBody) -> None:
     """Checks that a jump has its loop in the same jaxpr, and that the loop is not a set of threads."""
     is_break = eqn.primitive is markers.break_p
     name = "qd.break_if" if is_break else "qd.continue_if"
-    loop = region
-    while loop.kind == "when" and loop.parent is not None:
-        loop = loop.parent
+    loop = next(body for body in region.outward() if body.kind != "when")
     if loop.kind not in ("for", "while"):
         raise TraceValueError(
             f"{name} needs its loop in the same function, not outside of a lax loop or condition",
@@ -83,8 +82,7 @@ def check_maker(eqn: JaxprEqn, region: OpenBody) -> None:
 
 def check_cell(eqn: JaxprEqn, region: OpenBody, home: OpenBody, maker: JaxprEqn | None) -> None:
     """Checks that no parallel range stands between the making of a cell and its use: it belongs to one thread."""
-    inner: OpenBody | None = region
-    while inner is not None and inner is not home:
+    for inner in takewhile(lambda body: body is not home, region.outward()):
         if is_parallel(inner):
             made = () if maker is None else (f"the cell is made at {eqn_loc(maker)}",)
             raise TraceValueError(
@@ -93,8 +91,6 @@ def check_cell(eqn: JaxprEqn, region: OpenBody, home: OpenBody, maker: JaxprEqn 
                 notes=(f"the qd.range is at {inner.loc}", *made),
                 help="make it inside the loop, use a buffer, or run the loop in one thread: `qd.range(n, serial=True)`",
             )
-        inner = inner.parent
-
 
 def placed(eqn: JaxprEqn, *, in_arrays: bool) -> JaxprEqn:
     """Returns the equation; in a loop, one that reads or stores a whole small buffer loads or stores its elements."""

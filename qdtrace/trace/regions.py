@@ -33,15 +33,12 @@ from qdtrace.trace.structure import NAMES, OpenBody, closed_over, has_arrays, sh
 from qdtrace.trace.tree import Root
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 
-def restructure(closed_jaxpr: Any, *, handles: Iterable[Var] = (), is_function: bool = False) -> Root:
+def restructure(closed_jaxpr: Any, *, is_function: bool = False) -> Root:
     """Returns the equations of a traced function, or of a jaxpr inside of `lax` control flow, with those of regions in
-    their bodies.
-
-    `handles`: its inputs that are memory, where that cannot be seen from their use.
-    """
+    their bodies."""
     jaxpr = compat.open_jaxpr(closed_jaxpr)
     root = Root(tuple(jaxpr.invars))
     build = _Builder(root, is_function)
@@ -49,7 +46,7 @@ def restructure(closed_jaxpr: Any, *, handles: Iterable[Var] = (), is_function: 
         build.define(var, None)
     for var, value in zip(jaxpr.constvars, compat.constants_of(closed_jaxpr), strict=True):
         build.add_constant(var, value, _first_user(jaxpr, var) if is_dead(value) else None)
-    build.handles.update(handles, (jaxpr.invars[k] for k in handle_inputs(jaxpr)))
+    build.handles.update(jaxpr.invars[k] for k in handle_inputs(jaxpr))
     env: dict[Var, Any] = {}
     build.run(jaxpr, env, root.constants)
     if build.region is not build.outermost:
@@ -308,10 +305,7 @@ class _Builder:
 
     def is_known(self, atom: Var) -> bool:
         """Returns whether the open region, or one around it, has made the value."""
-        region: OpenBody | None = self.region
-        while region is not None and region is not self.homes[atom]:
-            region = region.parent
-        return region is not None
+        return any(body is self.homes[atom] for body in self.region.outward())
 
     def is_seen(self, atom: Any) -> bool:
         """Returns whether a breakpoint at this place can show the value."""

@@ -12,7 +12,7 @@ from qdtrace.trace.markers import BEGINS, REGIONS
 from qdtrace.trace.tree import bounds_of, captured, hints_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from qdtrace.errors import Loc
     from qdtrace.trace.compat import JaxprEqn, Var
@@ -39,6 +39,13 @@ class OpenBody:
     def loc(self) -> Loc | None:
         """The line of the loop or condition."""
         return None if self.eqn is None else self.eqn.params["loc"]
+
+    def outward(self) -> Iterator[OpenBody]:
+        """Yields this body and those around it, the function's or the jaxpr's own as the last."""
+        body: OpenBody | None = self
+        while body is not None:
+            yield body
+            body = body.parent
 
     def closed(self) -> JaxprEqn:
         """Returns the equation of the region."""
@@ -100,19 +107,13 @@ def is_parallel(region: OpenBody) -> bool:
     """Returns whether the iterations of a range are threads: it is in no other range and not made serial."""
     if region.kind != "for" or region.eqn is None or hints_of(region.eqn).get("serial", False):
         return False
-    outer = region.parent
-    while outer is not None and outer.parent is not None:
-        if outer.kind == "for":
-            return False
-        outer = outer.parent
-    return outer is not None and outer.is_function
+    _, *outer = region.outward()
+    return outer[-1].is_function and all(body.kind != "for" for body in outer)
 
 
 def has_arrays(region: OpenBody) -> bool:
     """Returns whether whole-array operations may stand: outside of every `qd.range`."""
-    while region.kind in ("while", "when") and region.parent is not None:
-        region = region.parent
-    return region.kind == "root"
+    return all(body.kind != "for" for body in region.outward())
 
 
 def shown(eqn: JaxprEqn) -> str:

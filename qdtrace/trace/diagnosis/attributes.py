@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import TraceAttributeError, TraceTypeError
 from qdtrace.trace.own_files import is_user_file
-from qdtrace.trace.source import user_loc
 
 
 class StrictAttributes:
@@ -17,22 +16,24 @@ class StrictAttributes:
     __slots__ = ()
     _noun = ""
     """User-visible name of the class."""
+    _methods = frozenset[str]()
+    """Names of attributes besides those of the class, which `_delegated` gives."""
     _how_to_set = ""
     """Help text of the error for an attribute that exists and cannot be set."""
 
     def _refused(self, what: str, help_: str) -> TraceTypeError:
         """Returns the error for a use that the class has no meaning for."""
-        return TraceTypeError(f"a {self._noun} {what}", loc=user_loc(), help=help_)
+        return TraceTypeError.here(f"a {self._noun} {what}", help=help_)
 
     def _missing(self, name: str) -> Any:
-        if name in self._more_attributes():
+        if name in self._methods:
             return self._delegated(name)
         # JAX and NumPy ask for many names that may be missing; only a user gets the long answer.
         asker = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
         if name.startswith("__") or not is_user_file(asker.f_code.co_filename):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        raise TraceAttributeError(
-            f"a {self._noun} has no attribute `{name}`", loc=user_loc(), help=_nearest(self, name)
+        raise TraceAttributeError.here(
+            f"a {self._noun} has no attribute `{name}`", help=_nearest(self, name)
         )
 
     def _assigned(self, name: str, value: Any) -> None:
@@ -40,9 +41,8 @@ class StrictAttributes:
             object.__setattr__(self, name, value)
         except AttributeError:
             has_it = hasattr(type(self), name)
-            raise TraceAttributeError(
+            raise TraceAttributeError.here(
                 f"`{name}` of a {self._noun} cannot be set" if has_it else f"a {self._noun} has no attribute `{name}`",
-                loc=user_loc(),
                 help=self._how_to_set if has_it else _nearest(self, name),
             ) from None
 
@@ -50,12 +50,8 @@ class StrictAttributes:
         __getattr__, __setattr__ = _missing, _assigned
 
     def _delegated(self, name: str) -> Any:
-        """Returns the value of one of `_more_attributes`."""
+        """Returns the value of one of `_methods`."""
         raise AssertionError(name)
-
-    def _more_attributes(self) -> frozenset[str]:
-        """Returns names of attributes besides those of the class."""
-        return frozenset()
 
 
 _ELSEWHERE = {
@@ -85,6 +81,6 @@ _ELSEWHERE = {
 def _nearest(thing: StrictAttributes, name: str) -> str:
     if name in _ELSEWHERE:
         return _ELSEWHERE[name]
-    names = {n for n in dir(type(thing)) if not n.startswith("_")} | thing._more_attributes()  # pyright: ignore[reportPrivateUsage]
+    names = {n for n in dir(type(thing)) if not n.startswith("_")} | thing._methods  # pyright: ignore[reportPrivateUsage]
     close = difflib.get_close_matches(name, sorted(names), n=1, cutoff=0.5)
     return f"did you mean `{close[0]}`?" if close else ""

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from qdtrace.errors import Loc
     from qdtrace.trace.context import OpenRegion, TraceContext
     from qdtrace.trace.diagnosis.bytecode import CodeMap
 
@@ -170,7 +169,7 @@ class LoopWatch(_Watch):
         self.carried += changes
 
     def _variables(self, scope: Variables, context: TraceContext) -> TraceValueError | None:
-        codes, loop = scope.codes, scope.position
+        codes, loop, region = scope.codes, scope.position, self._region
         exit_ = codes.target(loop)
         for name, old, new in scope.rebound():
             change = rebound(name, old, new)
@@ -178,7 +177,9 @@ class LoopWatch(_Watch):
             if not (isinstance(old, Tracer) and id(old) in context.leftovers):
                 read = codes.always_read(name, loop + 1, barrier=loop)
                 if read is not None and is_whole(old) and is_whole(new):
-                    return self._carried(change, scope.loc(read), scope.loc(loop))
+                    return reports.carried(
+                        change, region.name, parallel=region.parallel, loc=scope.loc(read), loop=scope.loc(loop)
+                    )
                 elsewhere = exit_ is not None and not codes.is_written(name, loop, exit_)
                 if elsewhere or _may_be_read(codes, name, loop + 1):
                     self.carried.append(change)
@@ -186,7 +187,7 @@ class LoopWatch(_Watch):
                 continue
             read = codes.always_read(name, exit_)
             if read is not None and is_whole(new):
-                return reports.read_after(change, self._region.name, loc=scope.loc(read), region=scope.loc(loop))
+                return reports.read_after(change, region.name, loc=scope.loc(read), region=scope.loc(loop))
             if _may_be_read(codes, name, exit_):
                 self._after.append(change)
         for name, new in scope.new():
@@ -204,10 +205,6 @@ class LoopWatch(_Watch):
         """Returns a change for a loop in a generator of the user: something like `enumerate` may count it."""
         drivers = self._scopes[1:]
         return [StateChange("", "static")] if any(s.codes.opname(s.position) != "SEND" for s in drivers) else []
-
-    def _carried(self, change: StateChange, read: Loc, loop: Loc) -> TraceValueError:
-        region = self._region
-        return reports.carried(change, region.name, parallel=region.parallel, loc=read, loop=loop)
 
 
 class FunctionWatch(LoopWatch):

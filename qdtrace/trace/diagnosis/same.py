@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _OWN_PARAMS = ("uid", "loc", "called")
 """Parameters of markers that no two traces share."""
+_ENDS = {*markers.ENDS, markers.again_end_p}
 
 
 @frozen
@@ -59,7 +60,7 @@ class Comparison:
         self, one: Sequence[JaxprEqn], two: Sequence[JaxprEqn], ignored: Container[int] = ()
     ) -> Difference | None:
         """Returns the first difference, but for operands of those of `one` that are ignored (by identity)."""
-        for a, b in zip_longest(_without_regions(one, self._left_out), two):
+        for a, b in zip_longest(_without(one, self._is_left_out), two):
             if a is not None and b is not None and self._left_out and not self._left_out.isdisjoint(regions_in(a)):
                 found = self._inner(a, b)
                 if found is not None:
@@ -73,6 +74,9 @@ class Comparison:
                     return Difference(a, b, isinstance(x, Var) or isinstance(y, Var))
             self.pair(a.outvars, b.outvars)
         return None
+
+    def _is_left_out(self, eqn: JaxprEqn) -> bool:
+        return eqn.primitive in markers.BEGINS and eqn.params["uid"] in self._left_out
 
     def _inner(self, a: JaxprEqn, b: JaxprEqn) -> Difference | None:
         """Compares control flow that holds a region which is left out, so that it may capture fewer values."""
@@ -160,20 +164,17 @@ def constants(jaxpr: Any) -> dict[Var, Any]:
 
 def without_second_trips(eqns: Sequence[JaxprEqn]) -> Sequence[JaxprEqn]:
     """Returns the equations without those of second trips."""
-    if not any(e.primitive is markers.again_p for e in eqns):
-        return eqns
-    return _without(eqns, lambda e: e.primitive is markers.again_p, lambda _, e: e.primitive is markers.again_end_p)
+    return _without(eqns, lambda eqn: eqn.primitive is markers.again_p)
 
 
-def _without(
-    eqns: Sequence[JaxprEqn], begins: Callable[[JaxprEqn], bool], ends: Callable[[JaxprEqn, JaxprEqn], bool]
-) -> Sequence[JaxprEqn]:
-    """Returns the equations without those from one that `begins` to the next that `ends` it."""
+def _without(eqns: Sequence[JaxprEqn], begins: Callable[[JaxprEqn], bool]) -> Sequence[JaxprEqn]:
+    """Returns the equations without those from one that `begins` to the end marker of its region."""
     kept: list[JaxprEqn] = []
     begin: JaxprEqn | None = None
     for eqn in eqns:
         if begin is not None:
-            begin = None if ends(begin, eqn) else begin
+            ends = eqn.primitive in _ENDS and eqn.params["uid"] == begin.params["uid"]
+            begin = None if ends else begin
         elif begins(eqn):
             begin = eqn
         else:
@@ -183,22 +184,7 @@ def _without(
 
 def regions_in(eqn: JaxprEqn) -> set[int]:
     """Returns regions that the equation begins, or holds in an inner jaxpr, by uid."""
-    if eqn.primitive in markers.BEGINS:
-        return {eqn.params["uid"]}
-    found: set[int] = set()
-    if compat.has_markers(eqn.effects):
-        for jaxpr in compat.inner_jaxprs(eqn):
-            for inner in compat.open_jaxpr(jaxpr).eqns:
-                found |= regions_in(inner)
-    return found
-
-
-def _without_regions(eqns: Sequence[JaxprEqn], uids: frozenset[int]) -> Sequence[JaxprEqn]:
-    return _without(
-        eqns,
-        lambda e: e.primitive in markers.BEGINS and e.params["uid"] in uids,
-        lambda begin, e: e.primitive in markers.ENDS and e.params["uid"] == begin.params["uid"],
-    )
+    return {one.params["uid"] for one in compat.all_eqns([eqn]) if one.primitive in markers.BEGINS}
 
 
 def _same_param(a: Any, b: Any, around: Comparison) -> bool:

@@ -39,7 +39,8 @@ def note_element_store(indices: Sequence[Any]) -> None:
         if loc in context.told:
             return
         context.told.add(loc)
-        index, bounds = ast.unparse(loop.target), _arguments(loop.iter)
+        arguments = loop.iter.args if isinstance(loop.iter, ast.Call) else ()
+        index, bounds = ast.unparse(loop.target), ", ".join(map(ast.unparse, arguments))
         warn(
             f"`for {index} in range({bounds})` of Python stores element by element, {MANY} so far: each is compiled as "
             "code of its own, and one thread runs them all\n"
@@ -59,7 +60,3 @@ def _loop_around(frame: FrameType | None) -> tuple[ast.For, Loc] | None:
                 return loop, Loc(frame.f_code.co_filename, loop.lineno, frame.f_code.co_name)
         frame = frame.f_back
     return None
-
-
-def _arguments(call: ast.expr) -> str:
-    return ", ".join(map(ast.unparse, call.args)) if isinstance(call, ast.Call) else ""
