@@ -19,6 +19,7 @@ import numpy as np
 import qdtrace as qd
 from benchmarks.array_lanes import kalman, network_in_loop, neural_ode, product
 from benchmarks.programs import close
+from benchmarks.robots import are_installed, robots
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 ELEMENTS = 1 << 20
 """Elements of one argument of all lanes."""
+WORLDS = 64
+"""Robots that MuJoCo in JAX steps, where `mujoco-mjx` is installed."""
 MOST_STEPS = 30
 """The most steps that a lane of the neural ordinary differential equation takes."""
 SECONDS = 1.5
@@ -48,7 +51,8 @@ class Work:
     f: Callable[..., Any]
     args: Sequence[Any]
     most: float
-    most_gradient: float
+    most_gradient: float | None
+    """None: the gradient is not measured."""
     axes: Any = 0
     masked: Callable[..., Any] | None = None
     """What JAX differentiates in place of `f`, whose `while` it has no reverse mode of."""
@@ -90,6 +94,9 @@ def works() -> Iterator[Work]:
     inputs = jnp.asarray(rng.normal(size=(4096, 4)).astype(np.float32))
     yield Work("network 4-64-64-4", network, [*layers, inputs], 1.0, 1.0, (*[None] * len(layers), 0))
     yield from loops(rng)
+    for name, steps, freedoms in robots() if are_installed() else ():
+        velocities = jnp.asarray(0.1 * rng.normal(size=(WORLDS, freedoms)).astype(np.float32))
+        yield Work(f"MJX {name}", steps, [velocities], 0.7, None)
 
 
 def loops(rng: np.random.Generator) -> Iterator[Work]:
@@ -162,7 +169,7 @@ def measure(root: Path | None = None, names: Sequence[str] = ()) -> Report:
         for work in works():
             if names and not any(name in work.name for name in names):
                 continue
-            for gradient in (False, True):
+            for gradient in (False, True)[: 1 if work.most_gradient is None else 2]:
                 line, right = row(work, gradient=gradient)
                 good &= right
                 lines.append(line)

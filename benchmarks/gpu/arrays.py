@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from importlib import import_module
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 import qdtrace as qd
+from benchmarks import robots as steps_of_robots
 from benchmarks.array_lanes import cholesky_solve, kalman, predictions, product
 from benchmarks.gpu.row import Ask, Row
 from benchmarks.programs import close
@@ -108,24 +104,13 @@ def networks(bench: Bench) -> Iterator[Row]:
 
 def robots(bench: Bench) -> Iterator[Row]:
     """Five steps of robots of MuJoCo in JAX (extra `fields`), and what their first call takes."""
-    if find_spec("mujoco") is None:
+    if not steps_of_robots.are_installed():
         yield Row("robots", None, note="needs mujoco-mjx", failed=True)
         return
-    os.environ.setdefault("MUJOCO_GL", "disable")
-    mujoco, mjx = import_module("mujoco"), import_module("mujoco.mjx")  # no package of the checks
-    folder = Path(str(mjx.__file__)).parent / "test_data"
     rng = np.random.default_rng(3)
-    for name, file in (("quadruped", "barkour_v0/assets/barkour_v0_mjx.xml"), ("humanoid", "humanoid/humanoid.xml")):
-        model = mjx.put_model(mujoco.MjModel.from_xml_path(str(folder / file)))
-        start = mjx.make_data(model)
-
-        def steps(velocity: Any, model: Any = model, start: Any = start) -> Any:
-            state = start.replace(qvel=velocity)
-            state = lax.fori_loop(0, 5, lambda _, state: mjx.step(model, state), state)
-            return state.qpos, state.qvel
-
+    for name, steps, freedoms in steps_of_robots.robots():
         worlds = bench.size(WORLDS, 2)
-        velocities = jnp.asarray(0.1 * rng.normal(size=(worlds, model.nv)).astype(np.float32))
+        velocities = jnp.asarray(0.1 * rng.normal(size=(worlds, freedoms)).astype(np.float32))
         ours, theirs = jax.jit(qd.vmap(steps)), jax.jit(jax.vmap(steps))
         for got, want in zip(ours(velocities), theirs(velocities), strict=True):
             close(np.asarray(got), np.asarray(want), 0.0, 1e-2, 0.99)  # contacts decide by the last digits
