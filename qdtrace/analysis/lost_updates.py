@@ -1,9 +1,9 @@
 """Finds updates of elements that another iteration may update, too, so that what one of them stores is lost.
 
 `h[k] = h[k] + v` loads and stores: two iterations with one `k` lose what one of them adds, while an accumulation,
-`h[k] += v`, loses nothing. Whether two have one `k` is data, and with a permutation all is right. So three things are
-found: more iterations than elements; an index that makes one number of many (`k // 2`, a float as an integer); and the
-elements of an array that are the index, for whoever has that array and can look for equal ones.
+`h[k] += v`, loses nothing. Whether two have one `k` is data, and with a permutation all is right. So two things are
+found: more iterations than elements, and an index that makes one number of many (`k // 2`, a float as an integer).
+What the data itself tells is in `known_races`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Atom, Eqn, Task
 
 _SHIFTS = (SHIFT_RIGHT_ARITHMETIC, SHIFT_RIGHT_LOGICAL)
-Place = tuple[int | slice, ...]
 
 
 @frozen(slots=True)
@@ -41,14 +40,10 @@ class LostUpdate:
     store: Eqn
     operation: str | None
     """The accumulation that is the same: `add`, `sub`, `mul`, `min` or `max`; None if none is."""
-    array: Var | None = None
-    """Array of indices: an update is lost if two of its elements at `place` are equal. None: one is lost for sure, or
-    by the form of the index."""
-    place: Place = ()
 
 
 def lost_updates(task: Task) -> list[LostUpdate]:
-    """Returns the updates of a task that its iterations lose, or may lose by what an array holds."""
+    """Returns the updates of a task that its iterations lose."""
     iterations = task_values(task)
     if task.index is None or task.kind == "serial" or (iterations is not None and iterations.count < 2):
         return []
@@ -100,12 +95,7 @@ class _Indices:
             return None
         if is_many or any(o.of_floats or (o.of_many and len(axes) == 1) for o in origins):
             return LostUpdate(store, update.operation)
-        load = origins[0].load
-        place = self.place(load) if len(axes) == 1 and always else None
-        array = load.invars[0]
-        if place is None or not isinstance(array, Var):
-            return None
-        return LostUpdate(store, update.operation, array, place)
+        return None
 
     def origin(self, index: Atom) -> _Origin | None:
         """Returns the load that an index is computed from, or None if iterations differ in something else, too."""
@@ -130,17 +120,3 @@ class _Indices:
             of_many |= eqn.primitive in _SHIFTS or (eqn.primitive is DIV and eqn.outvar.dtype.is_integer)
             work += eqn.invars
         return _Origin(next(iter(loads.values())), of_many, of_floats) if len(loads) == 1 else None
-
-    def place(self, load: Eqn) -> Place | None:
-        """Returns the elements that all iterations load, or None if they are not known."""
-        out: list[int | slice] = []
-        for index in indices_of(load):
-            made = self.made.get(index) if isinstance(index, Var) else None
-            atom = index if made is None or made.primitive is not BOUND else made.invars[0]
-            if isinstance(atom, Literal):
-                out.append(int(atom.value))
-            elif atom is self.index and self.iterations is not None:
-                out.append(slice(self.iterations.start, self.iterations.start + self.iterations.count))
-            else:
-                return None
-        return tuple(out)

@@ -12,7 +12,7 @@ from qdtrace.ir.program import Literal, Var
 from qdtrace.ir.walk import walk_eqns
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from qdtrace.ir.program import Atom, Eqn
 
@@ -39,7 +39,7 @@ class Updates:
     """The updates among the stores of a task; equal expressions have one number."""
 
     def __init__(self, made: Mapping[Var, Eqn]) -> None:
-        self._made = made
+        self.made = made
         self._numbers: dict[Atom, int] = {}
         self._known: dict[tuple[object, ...], int] = {}
 
@@ -56,7 +56,7 @@ class Updates:
         """Returns the number of an expression; loads of one place have one."""
         found = self._numbers.get(atom)
         if found is None:
-            made = self._made.get(atom) if isinstance(atom, Var) else None
+            made = self.made.get(atom) if isinstance(atom, Var) else None
             key: tuple[object, ...] = (atom.key if isinstance(atom, Literal) else atom,)
             if made is not None and not made.blocks and (not made.primitive.effects or made.primitive in (LOAD, BOUND)):
                 params = tuple(sorted((k, repr(v)) for k, v in made.params.items() if made.primitive is not BOUND))
@@ -64,16 +64,31 @@ class Updates:
             found = self._numbers[atom] = self._known.setdefault(key, len(self._known))
         return found
 
+    def loads(self, atoms: Iterable[Atom]) -> list[Eqn]:
+        """Returns the loads that expressions are computed from."""
+        out: list[Eqn] = []
+        work, seen = [*atoms], set[Var]()
+        while work:
+            atom = work.pop()
+            made = self.made.get(atom) if isinstance(atom, Var) and atom not in seen else None
+            if isinstance(atom, Var) and made is not None:
+                seen.add(atom)
+                if made.primitive is LOAD:
+                    out.append(made)
+                else:
+                    work += made.invars
+        return out
+
     def is_element(self, atom: Atom, store: Eqn) -> bool:
         """Returns whether a value is loaded from the element that is stored."""
-        load = self._made.get(atom) if isinstance(atom, Var) else None
+        load = self.made.get(atom) if isinstance(atom, Var) else None
         if load is None or load.primitive is not LOAD or load.invars[0] is not store.invars[0]:
             return False
         pairs = zip(indices_of(load), indices_of(store), strict=True)
         return all(self.number(a) == self.number(b) for a, b in pairs)
 
     def _accumulation(self, value: Atom, store: Eqn) -> Update | None:
-        made = self._made.get(value) if isinstance(value, Var) else None
+        made = self.made.get(value) if isinstance(value, Var) else None
         if made is None:
             return None
         if made.primitive is SELECT:
@@ -99,7 +114,7 @@ class Updates:
             if isinstance(atom, Literal) or atom in seen:
                 continue
             seen.add(atom)
-            made = self._made.get(atom)
+            made = self.made.get(atom)
             if self.is_element(atom, store):
                 is_read = True
             elif made is not None and made.primitive is SELECT:
@@ -112,7 +127,7 @@ class Updates:
 
     def _extreme(self, condition: Atom, value: Atom, store: Eqn) -> str | None:
         """Returns `max` if a condition is that the value is greater than the element, `min` if it is less."""
-        test = self._made.get(condition) if isinstance(condition, Var) else None
+        test = self.made.get(condition) if isinstance(condition, Var) else None
         if test is None or test.primitive not in _EXTREMES:
             return None
         compared, other = test.invars

@@ -1,4 +1,4 @@
-"""Updates that are lost if an argument holds equal indices: told by the first call that brings the argument's elements.
+"""Races that an argument decides by what it holds: told by the first call that brings its elements.
 
 A function is traced on arrays without elements, so `h[k[i]] = h[k[i]] + v` is right or not by what a call hands over.
 Each call of a `qd.jit` function with arrays looks once at what its trace left open; what others trace, it does not see.
@@ -12,45 +12,45 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
-from qdtrace.errors import Loc, warn
+from qdtrace.analysis.known_races import known_race
+from qdtrace.ir.program import ref_type
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
-MOST = 1 << 20
-"""Largest number of elements that are looked at."""
+    from qdtrace.analysis.known_races import KnownRace
+    from qdtrace.ir.program import Task, Var
 
 
 class Doubt(NamedTuple):
-    """A warning that is due if two elements of an array are equal."""
+    """A task that may race, by what arguments hold."""
 
-    text: str
-    loc: Loc | None
-    place: tuple[int | slice, ...]
-    """Indices of the elements that count."""
-    shape: tuple[int, ...]
+    task: Task
+    arrays: Mapping[Var, Any]
+    """Elements of references that are known."""
+    fixed: AbstractSet[Var]
+    """References that nothing stores to."""
+    warn: Callable[[KnownRace], None]
+    numbers: Mapping[Var, int] = {}
+    """Numbers of the arguments' leaves, by the references that have their elements."""
 
-    def tell(self, array: Any) -> None:
-        """Warns if two elements are equal."""
-        held = np.asarray(array)[self.place].reshape(-1)[:MOST]
-        if len(np.unique(held)) < len(held):
-            warn(self.text, self.loc)
+    def tell(self, leaves: Sequence[Any]) -> None:
+        """Warns of a race that the arguments make."""
+        given = {v: leaves[number] for v, number in self.numbers.items()}
+        found = known_race(self.task, {**self.arrays, **given}, self.fixed).race
+        if found is not None:
+            self.warn(found)
 
-
-def settled(
-    doubts: Sequence[tuple[int, Doubt]], arguments: Any
-) -> tuple[list[tuple[int, Doubt]], list[tuple[Doubt, Any]]]:
-    """Returns the doubts that remain, each with the number of an argument's leaf, and those that a call decides."""
-    leaves = jax.tree.leaves(arguments)
-    waiting: list[tuple[int, Doubt]] = []
-    due: list[tuple[Doubt, Any]] = []
-    for number, doubt in doubts:
-        array: Any = leaves[number] if number < len(leaves) else ()
-        if isinstance(array, Tracer) or np.shape(array) != doubt.shape or not _is_readable(array):
-            waiting.append((number, doubt))
-        else:
-            due.append((doubt, array))
-    return waiting, due
+    def is_decided(self, leaves: Sequence[Any]) -> bool:
+        """Returns whether the arguments are arrays of these shapes whose elements are here."""
+        return all(
+            number < len(leaves)
+            and not isinstance(leaves[number], Tracer)
+            and np.shape(leaves[number]) == ref_type(ref).shape
+            and _is_readable(leaves[number])
+            for ref, number in self.numbers.items()
+        )
 
 
 def _is_readable(array: Any) -> bool:

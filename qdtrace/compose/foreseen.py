@@ -8,19 +8,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from jax.core import Tracer
+
 from qdtrace.analysis.certain_races import certain_race
+from qdtrace.analysis.known_races import known_race
 from qdtrace.analysis.lost_updates import lost_updates
 from qdtrace.compose.doubts import Doubt
 from qdtrace.compose.staged import note_doubt
 from qdtrace.errors import TraceValueError, warn
 from qdtrace.ir.memory import reference, written
 from qdtrace.ir.primitives import ATOMIC, LOAD, STORE, WHILE
-from qdtrace.ir.program import Literal, Var, is_global, ref_type
+from qdtrace.ir.program import Literal, Var, is_global
 from qdtrace.ir.walk import walk_eqns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from qdtrace.analysis.known_races import KnownRace
     from qdtrace.ir.program import Atom, Eqn, Program, Task
 
 _ORDER = "iterations run in no order"
@@ -45,6 +49,11 @@ _RACES = {
         "an iteration reads an element of `{name}` that another iteration stores, before or after it does",
         "store into another buffer, made in front of the loop: `new = qd.copy(x)`; or run the loop in one thread, in "
         "order: `qd.range(n, serial=True)`",
+    ),
+    "counted": (
+        "an iteration reads an element of `{name}` that other iterations accumulate, before or after they do",
+        "`old = qd.atomic_add(b, k, v)` accumulates and gives each iteration an old value of its own; or run the loop "
+        "in one thread, in order: `qd.range(n, serial=True)`",
     ),
     "twice": (
         "two iterations store to the same element of `{name}`, and which value stays is not determined",
@@ -75,18 +84,33 @@ def check_foreseen(program: Program, operands: Mapping[Var, object], *, debug: b
 
 
 def _warn_of_races(program: Program, operands: Mapping[Var, object]) -> None:
+    stored = {ref for task in program.tasks for ref in written(walk_eqns(task.body))}
+    fixed = {v for v in operands if v not in stored}
+    constants = {v: operands[v] for v in fixed if not isinstance(operands[v], Tracer)}
     for task in program.tasks:
         race = certain_race(task)
+        lost = [] if race is not None else lost_updates(task)
         if race is not None:
-            rule, fix = _RACES[race.kind]
-            warn(f"a race: {rule.format(name=reference(race.store).hint)}, as {_ORDER}\nhelp: {fix}", race.store.loc)
-            continue
-        for lost in lost_updates(task):
-            text = f"{_LOST.format(name=reference(lost.store).hint)}\nhelp: {_FIXES[lost.operation]}"
-            if lost.array is None:
-                warn(text, lost.store.loc)
-            elif lost.array in operands and not any(lost.array in written(walk_eqns(t.body)) for t in program.tasks):
-                note_doubt(operands[lost.array], Doubt(text, lost.store.loc, lost.place, ref_type(lost.array).shape))
+            _warn(race.kind, race.store)
+        for one in lost:
+            _warn("lost", one.store, one.operation)
+        if race is None and not lost:
+            known = known_race(task, constants, fixed)
+            if known.race is not None:
+                warn_of(known.race)
+            elif known.missing:
+                note_doubt({v: operands[v] for v in known.missing}, Doubt(task, constants, fixed, warn_of))
+
+
+def warn_of(race: KnownRace) -> None:
+    """Warns of a race whose indices are known."""
+    _warn(race.kind, race.store, race.operation)
+
+
+def _warn(kind: str, store: Eqn, operation: str | None = None) -> None:
+    rule, fix = (_LOST, _FIXES[operation]) if kind == "lost" else _RACES[kind]
+    text = rule.format(name=reference(store).hint)
+    warn(f"{text}\nhelp: {fix}" if kind == "lost" else f"a race: {text}, as {_ORDER}\nhelp: {fix}", store.loc)
 
 
 def _refuse_endless(program: Program) -> None:

@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from qdtrace.compose.doubts import settled
+import jax
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Sequence
+    from collections.abc import Generator, Iterable, Mapping, Sequence
 
     from qdtrace.compose.doubts import Doubt
     from qdtrace.compose.staged_program import StagedProgram
+    from qdtrace.ir.program import Var
 
 _open: ContextVar[tuple[Programs, ...]] = ContextVar("qdtrace_staged", default=())
 _arguments: ContextVar[Sequence[object]] = ContextVar("qdtrace_arguments", default=())
@@ -33,8 +34,8 @@ class Programs:
         """True if a program runs in the interpreter, whose failures belong to the call."""
         self.suspects: dict[StagedProgram, None] = {}
         """Programs that are not known to be free of checks."""
-        self.doubts: list[tuple[int, Doubt]] = []
-        """Doubts that no call has decided yet, each with the number of an argument's leaf."""
+        self.doubts: list[Doubt] = []
+        """Doubts that no call has decided yet."""
 
     def add(self, program: StagedProgram) -> None:
         """Adds a program."""
@@ -53,9 +54,12 @@ class Programs:
 
     def settle(self, arguments: object) -> None:
         """Tells the doubts that the arguments of a call decide."""
-        self.doubts, due = settled(self.doubts, arguments)
-        for doubt, array in due:
-            doubt.tell(array)
+        leaves = jax.tree.leaves(arguments)
+        known = [(doubt, doubt.is_decided(leaves)) for doubt in self.doubts]
+        self.doubts = [doubt for doubt, is_decided in known if not is_decided]
+        for doubt, is_decided in known:
+            if is_decided:
+                doubt.tell(leaves)
 
     @contextmanager
     def open(self, arguments: Sequence[object] = ()) -> Generator[None]:
@@ -75,8 +79,8 @@ def note_programs(programs: Iterable[StagedProgram]) -> None:
             owner.add(program)
 
 
-def note_doubt(value: object, doubt: Doubt) -> None:
-    """Leaves a doubt about an argument of the innermost function to its calls; about other values nothing is told."""
-    for number, argument in enumerate(_arguments.get()):
-        if argument is value:
-            _open.get()[-1].doubts.append((number, doubt))
+def note_doubt(values: Mapping[Var, object], doubt: Doubt) -> None:
+    """Leaves a doubt about arguments of the innermost function to its calls; about other values nothing is told."""
+    numbers = {v: n for v, value in values.items() for n, argument in enumerate(_arguments.get()) if argument is value}
+    if numbers:
+        _open.get()[-1].doubts.append(doubt._replace(numbers=numbers))

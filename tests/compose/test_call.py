@@ -62,7 +62,7 @@ def test_a_program_that_meets_no_other_is_never_printed() -> None:
 def test_a_graph_is_optimised_for_the_machine_that_it_is_for() -> None:
     def sums(x: Any) -> Any:
         for i in qd.range(2):
-            x[i] = sum_of(x, i)
+            x[i + 6] = sum_of(x, i)
         return x
 
     def sum_of(x: Any, i: Any) -> Any:

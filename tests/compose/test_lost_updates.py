@@ -27,7 +27,7 @@ def told(function: Callable[..., Any], *args: Any) -> list[str]:
         warnings.simplefilter("always")
         jax.block_until_ready(function(*args))
     texts = [str(w.message) for w in found]
-    assert all(text.startswith("a race where two iterations have one index: both") for text in texts)
+    assert all(text.startswith("a race") for text in texts)
     return [text.partition("help: ")[2] for text in texts]
 
 
@@ -75,11 +75,12 @@ def test_the_first_call_with_the_elements_decides_for_each_trace() -> None:
     assert len(told(jax.grad(lambda v: f(h[:7], SAME[:7], v).sum()), V[:7])) == 1
 
 
-def test_an_update_of_many_by_another_function_runs_in_order() -> None:
+def test_an_update_by_another_function_runs_in_order() -> None:
     f = qd.jit(updating("h[k] = 0.9 * h[k] + v"))
-    assert told(f, np.zeros(8, np.float32), SAME, V) == []
-    (fix,) = told(f, np.zeros(4, np.float32), SAME, V)
-    assert "serial=True" in fix
+    assert told(f, np.zeros(8, np.float32), OTHERS, V) == []
+    for h in (np.zeros(8, np.float32), np.zeros(4, np.float32)):
+        (fix,) = told(qd.jit(updating("h[k] = 0.9 * h[k] + v")), h, SAME, V)
+        assert "serial=True" in fix
 
 
 FINE = (
@@ -105,38 +106,36 @@ def test_an_index_that_makes_one_of_many_is_told_under_jit(index: str) -> None:
     assert len(told(jax.jit(qd.jit(updating("h[k] = h[k] + v", index))), np.zeros(8, np.float32), OTHERS, V)) == 1
 
 
-def drawn(draw: random.Random) -> tuple[str, bool, int, np.ndarray]:
-    """Returns an index pair, whether all its races are told, the size of its axes, and what it is computed from."""
-    n = draw.choice((2, 5, 8))
-    size = n + draw.choice((0, 0, 3, 3, -1))
-    keys = np.array([draw.sample(range(n), n) for _ in range(3)]) % size
-    if draw.random() < 0.5:
+INDICES = (
+    "k[0, i]", "k[1, i]", "(k[0, i] + 1) % n", "k[0, k[1, i]]", "i", "n - 1 - i", "(i + 1) % n", "i // 2", "i ^ 1",
+    "(3 * i) % n", "jnp.where(i < 2, i, k[0, i])", "jnp.minimum(i, n - 2)",
+)  # fmt: skip
+STATEMENTS = (
+    "h[{a}, j] = h[{a}, j] + v[i]", "h[{a}, j] *= v[i]", "h[{a}, 0] = h[{b}, 0]", "h[{a}, j] = h[j, {b}]",
+    "h[i, {a}] = h[i, {a}] - v[i]", "h[{a}, i] = h[i, {a}]", "h[{a}, j] = h[{a}, j] + v[i]; h[{b}, j] -= v[i]",
+    "h[{a}, {b}] = h[{a}, {b}] + v[i]",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", [pytest.param(k, marks=pytest.mark.slow if k % 10 else ()) for k in range(120)])
+def test_the_interpreter_finds_a_race_where_one_is_told_and_no_lost_update_elsewhere(seed: int) -> None:
+    draw = random.Random(seed)
+    n = draw.choice((4, 6, 8))
+    keys = np.array([draw.sample(range(n), n) for _ in range(2)])
+    if draw.random() < 0.3:
         keys[:, -1] = keys[:, 0]
-    row = draw.randrange(3)
-    first = draw.choice((f"k[{row}, i]", f"k[{row}, i]", f"(k[{row}, i] + 1) % {size}"))
-    second = draw.choice(("0", "j", "j", "i % 2", "k[2, i]", f"{size - 1} - i % {size}"))
-    return f"{first}, {second}", "%" not in first and second in "0j", size, keys
-
-
-@pytest.mark.parametrize("seed", [pytest.param(k, marks=pytest.mark.slow if k % 4 else ()) for k in range(48)])
-def test_the_interpreter_finds_a_race_where_one_is_told(seed: int) -> None:
-    index, all_told, size, keys = drawn(random.Random(seed))
-    update = f"h[{index}] = h[{index}] + v[i]"
-    lines = [
-        "def f(h, k, v):",
-        "  for i in qd.range(k.shape[1]):",
-        "    for j in qd.range(2):",
-        f"      {update}",
-        "  return h",
-    ]
-    names: dict[str, Any] = {"qd": qd}
-    exec("\n".join(lines), names)
-    args = np.zeros((size, size + 2), np.float32), keys, np.ones(keys.shape[1], np.float32)
-    found = told(qd.jit(names["f"]), *args)
+    statement = draw.choice(STATEMENTS).format(a=draw.choice(INDICES), b=draw.choice(INDICES))
+    lines = ["def f(h, k, v):", f"  n = {n}", "  for i in qd.range(n):", "    for j in qd.range(2):"]
+    names: dict[str, Any] = {"qd": qd, "jnp": jnp}
+    exec("\n".join([*lines, *(f"      {one}" for one in statement.split("; ")), "  return h"]), names)
+    args = np.ones((n, n), np.float32), keys, np.linspace(1, 2, n, dtype=np.float32)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        jax.block_until_ready(qd.jit(names["f"])(*args))
     try:
         jax.block_until_ready(qd.jit(names["f"], options={"debug": True})(*args))
         races = False
     except qd.InterpreterError as error:
         races = "race" in str(error)
     assert races or not found
-    assert found or not (races and all_told)
+    assert found or not races or "v" not in statement  # moves to an index from data may store any of two

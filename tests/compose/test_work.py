@@ -58,7 +58,7 @@ def repeated(n: int) -> Any:
         for k in range(n):
             for i in qd.range(64):
                 v = x[i] * k
-                y[i] = jnp.sin(v) + y[(i + k) % 64]
+                y[(i + k) % 64] = jnp.sin(v) + y[(i + k) % 64]
         return y
 
     return f
