@@ -151,7 +151,7 @@ def row(work: Work, *, gradient: bool) -> tuple[str, bool]:
     except Exception as error:
         note, right = f"WRONG: {error}", False
     theirs, ours = (1e3 * min(taken) for taken in times)
-    most = work.most_gradient if gradient else work.most
+    most = work.most_gradient if gradient and work.most_gradient is not None else work.most
     words = note or ("reached" if ours <= most * theirs else "NOT reached")
     name = f"{work.name}{': gradient' if gradient else ''}"
     return (
