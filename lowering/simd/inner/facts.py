@@ -75,7 +75,7 @@ class InnerLoop:
     scans: dict[Eqn, Var]
     """The equations that combine carries which trips read, with these carries."""
     descends: bool
-    """True if the trip of the largest index is the first."""
+    """True if scans begin at the largest index; other loops walk up through memory, whatever their step is."""
     width: int = 1
     vectors: int = 1
 
@@ -103,9 +103,8 @@ def _inner_loop(facts: TaskFacts, eqn: Eqn, sums: Sums, reassociates: bool) -> I
     uniformity = analyse_uniformity(task, varying=frozenset(carries))
     if not _trips_are_apart(facts, eqn, uniformity, sums):
         return None
-    return InnerLoop(
-        eqn, InnerFacts(task, facts), uniformity, first, values.count, tuple(ops), scans, descends=values.step < 0
-    )
+    descends = bool(scans) and values.step < 0
+    return InnerLoop(eqn, InnerFacts(task, facts), uniformity, first, values.count, tuple(ops), scans, descends)
 
 
 def _operation(block: Block, carry: Var, result: object, reassociates: bool) -> str | None:
