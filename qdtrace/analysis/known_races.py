@@ -70,9 +70,9 @@ def known_race(task: Task, arrays: Mapping[Var, Any], fixed: AbstractSet[Var]) -
     sites = _open_sites(task)
     if not sites:
         return KnownRaces(None, frozenset())
-    iterations = np.arange(values.start, values.start + values.count, dtype=np.int64)
-    if values.count > MOST:
-        iterations = np.concatenate([iterations[: MOST // 2], iterations[-MOST // 2 :]])
+    first, end = values.start, values.start + values.count
+    ends = [(first, end)] if values.count <= MOST else [(first, first + MOST // 2), (end - MOST // 2, end)]
+    iterations = np.concatenate([np.arange(*each, dtype=np.int64) for each in ends])
     made = definitions(task)
     loops = [(e.index, v) for e in walk_eqns(task.body) if e.primitive is FOR and (v := loop_values(*e.bounds))]
     steps: list[KnownValues] = []

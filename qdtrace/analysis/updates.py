@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from qdtrace.frozen import frozen
+from qdtrace.ir.dataflow import makers
 from qdtrace.ir.memory import indices_of, values_of
 from qdtrace.ir.primitives import ADD, BOUND, GE, GT, IF, LE, LOAD, LT, MAX, MIN, MUL, PRIMITIVES, SELECT, SUB
 from qdtrace.ir.program import Literal, Var
@@ -54,15 +55,18 @@ class Updates:
 
     def number(self, atom: Atom) -> int:
         """Returns the number of an expression; loads of one place have one."""
-        found = self._numbers.get(atom)
-        if found is None:
-            made = self.made.get(atom) if isinstance(atom, Var) else None
-            key: tuple[object, ...] = (atom.key if isinstance(atom, Literal) else atom,)
-            if made is not None and not made.blocks and (not made.primitive.effects or made.primitive in (LOAD, BOUND)):
-                params = tuple(sorted((k, repr(v)) for k, v in made.params.items() if made.primitive is not BOUND))
-                key = (made.primitive.name, params, *map(self.number, made.invars))
-            found = self._numbers[atom] = self._known.setdefault(key, len(self._known))
-        return found
+        for eqn in makers(atom, self.made, self._numbers):
+            key: tuple[object, ...] = (eqn,)
+            if not eqn.blocks and (not eqn.primitive.effects or eqn.primitive in (LOAD, BOUND)):
+                params = tuple(sorted((k, repr(v)) for k, v in eqn.params.items() if eqn.primitive is not BOUND))
+                key = (eqn.primitive.name, params, *map(self._of_known, eqn.invars))
+            for result in eqn.outvars:
+                self._numbers[result] = self._known.setdefault((*key, result if eqn.blocks else None), len(self._known))
+        return self._of_known(atom)
+
+    def _of_known(self, atom: Atom) -> int:
+        key = atom.key if isinstance(atom, Literal) else atom
+        return self._numbers[atom] if atom in self._numbers else self._known.setdefault((key,), len(self._known))
 
     def loads(self, atoms: Iterable[Atom]) -> list[Eqn]:
         """Returns the loads that expressions are computed from."""

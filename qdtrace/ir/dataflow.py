@@ -39,6 +39,20 @@ def slice_of(
     return tuple(reversed(found))
 
 
+def makers(atom: Atom, made: Mapping[Var, Eqn], known: Container[Atom]) -> Iterator[Eqn]:
+    """Yields the equations that a value is computed by, operands first, without those of `known` values. The user makes
+    the result of each known before it asks for the next."""
+    waiting = [atom]
+    while waiting:
+        eqn = made.get(waiting[-1]) if isinstance(waiting[-1], Var) and waiting[-1] not in known else None
+        unknown = [] if eqn is None else [a for a in eqn.invars if a not in known and isinstance(a, Var) and a in made]
+        waiting += unknown
+        if not unknown:
+            waiting.pop()
+            if eqn is not None:
+                yield eqn
+
+
 def reached(roots: Iterable[T], edges: Callable[[T], Iterable[T]], without: Container[T] = ()) -> set[T]:
     """Returns the roots and all that edges lead to from them, on paths that meet nothing of `without`."""
     found = {each for each in roots if each not in without}

@@ -17,11 +17,13 @@ arrays are far.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.index.trips import loop_values
 from qdtrace.analysis.machine import CPU
+from qdtrace.ir.dataflow import slice_of
 from qdtrace.ir.memory import indices_of, reference, values_of, written
 from qdtrace.ir.primitives import FOR, LOAD, STORE
 from qdtrace.ir.program import Eqn, Literal, Var, is_local
@@ -29,7 +31,7 @@ from qdtrace.ir.walk import walk_all, walk_eqns, walk_inside
 from qdtrace.passes.base import TaskPass
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from qdtrace.analysis.machine import Machine
     from qdtrace.ir.program import Atom, Block, Program, Task
@@ -59,7 +61,7 @@ class _Stored:
 
     loop: _Loop
     array: Var
-    value: Var
+    number: int
     reads: frozenset[Var]
     """References that its expression loads."""
 
@@ -72,46 +74,68 @@ class _Loop:
         self.index = self.block.params[0]
         self.first, self.last = first, last
         self.made = {v: e for e in self.block.eqns for v in e.outvars}
-        self.written = list(written(walk_inside(eqn)))
+        self.written = Counter(written(walk_inside(eqn)))
 
-    def expression(self, value: Atom) -> dict[Eqn, None]:
-        """Returns the equations of this loop that a value depends on."""
-        eqn = self.made.get(value) if isinstance(value, Var) else None
-        found: dict[Eqn, None] = {}
-        for operand in () if eqn is None else eqn.invars:
-            found.update(self.expression(operand))
-        return found if eqn is None else {**found, eqn: None}
-
-    def stored(self, changed: Collection[Var]) -> list[_Stored]:
+    def stored(self, changed: Collection[Var], numbers: Mapping[Atom, int]) -> list[_Stored]:
         """Returns the values that it stores, computed of memory that is not in `changed` and not its own."""
         found: list[_Stored] = []
         for eqn in self.block.eqns:
             if eqn.primitive is not STORE or not is_local(reference(eqn)) or indices_of(eqn) != (self.index,):
                 continue
             ((value,), array) = values_of(eqn), reference(eqn)
-            made = self.expression(value)
+            if self.written[array] > 1 or value not in self.made:
+                continue
+            made = slice_of(self.block.eqns, [value])
             reads = frozenset(reference(e) for e in made if e.primitive is LOAD)
             pure = all(e.primitive is LOAD or not (e.primitive.effects or e.blocks) for e in made)
-            again = reads.isdisjoint(changed) and reads.isdisjoint(self.written) and self.written.count(array) == 1
+            again = reads.isdisjoint(changed) and reads.isdisjoint(self.written)
             if pure and again and sum(e.primitive.cost for e in made) >= LEAST_COST:
-                assert isinstance(value, Var)
-                found.append(_Stored(self, array, value, reads))
+                found.append(_Stored(self, array, numbers[value], reads))
         return found
+
+
+class _Numbers:
+    """Numbers of what trips compute: equal ones are the same expression of the index and of what is outside."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], int] = {}
+
+    def of(self, loop: _Loop) -> dict[Atom, int]:
+        """Returns the numbers of a loop's variables."""
+        found: dict[Atom, int] = {loop.index: self._number("index")}
+        for eqn in loop.block.eqns:
+            if len(eqn.outvars) != 1 or eqn.blocks or (eqn.primitive.effects and eqn.primitive is not LOAD):
+                found.update({v: self._number(v) for v in eqn.outvars})
+                continue
+            operands = [
+                found[a] if a in found else self._number(a.key if isinstance(a, Literal) else a) for a in eqn.invars
+            ]
+            params = tuple(sorted((k, repr(v)) for k, v in eqn.params.items()))
+            found[eqn.outvars[0]] = self._number(eqn.primitive.name, params, *operands)
+        return found
+
+    def _number(self, *key: object) -> int:
+        return self._known.setdefault(key, len(self._known))
 
 
 def _in_block(block: Block, changed: Collection[Var]) -> Block:
     """Returns a block with loads in place of expressions; `changed` are the buffers that the task writes."""
     known: list[_Stored] = []
     eqns: list[Eqn] = []
+    numbers = _Numbers()
     for eqn in block.eqns:
         after, loop = set(written(walk_all((eqn,)))), _loop(eqn)
         known = [s for s in known if s.array not in after and s.reads.isdisjoint(after)]
         if loop is None:
             eqns.append(eqn.rebuilt(blocks=tuple([_in_block(b, changed) for b in eqn.blocks])))
             continue
-        body = [_loaded(e, loop, known) for e in loop.block.eqns]
+        of_loop = numbers.of(loop)
+        there = {s.number: s.array for s in known if s.loop.first <= loop.first and loop.last <= s.loop.last}
+        body = [
+            _loaded(e, there.get(of_loop.get(e.outvars[0], -1)) if e.outvars else None, loop) for e in loop.block.eqns
+        ]
         eqns.append(eqn.rebuilt(blocks=(_in_block(loop.block.rebuilt(body), changed),)))
-        known += loop.stored(changed)
+        known += loop.stored(changed, of_loop)
     return block.rebuilt(eqns)
 
 
@@ -122,33 +146,6 @@ def _loop(eqn: Eqn) -> _Loop | None:
     return _Loop(eqn, *values.interval)
 
 
-def _loaded(eqn: Eqn, loop: _Loop, known: list[_Stored]) -> Eqn:
-    """Returns a load in place of an equation whose value a loop stored."""
-    for stored in known:
-        covers = stored.loop.first <= loop.first and loop.last <= stored.loop.last
-        if covers and stored.loop.made[stored.value].primitive is eqn.primitive and _equal(stored, loop, eqn.outvar):
-            return Eqn(LOAD, (stored.array, loop.index), eqn.outvars, {}, (), eqn.loc)
-    return eqn
-
-
-def _equal(stored: _Stored, loop: _Loop, value: Var) -> bool:
-    """Returns whether a trip of a loop computes what the trip of the same index of an earlier loop stored."""
-    pairs: set[tuple[Var, Var]] = set()
-
-    def same(a: Atom, b: Atom) -> bool:
-        if isinstance(a, Literal) or isinstance(b, Literal):
-            return isinstance(a, Literal) and isinstance(b, Literal) and a.key == b.key
-        one, other = stored.loop.made.get(a), loop.made.get(b)
-        if one is None or other is None:
-            return (a is stored.loop.index and b is loop.index) or (
-                a is b and a not in stored.loop.block.params and one is None
-            )
-        if (a, b) in pairs:
-            return True
-        alike = one.primitive is other.primitive and one.params == other.params and len(one.outvars) == 1
-        if alike and len(one.invars) == len(other.invars) and all(map(same, one.invars, other.invars)):
-            pairs.add((a, b))
-            return True
-        return False
-
-    return same(stored.value, value)
+def _loaded(eqn: Eqn, array: Var | None, loop: _Loop) -> Eqn:
+    """Returns a load in place of an equation whose value a loop stored in an array."""
+    return eqn if array is None else Eqn(LOAD, (array, loop.index), eqn.outvars, {}, (), eqn.loc)

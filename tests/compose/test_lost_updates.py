@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import warnings
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -104,6 +105,55 @@ def test_what_may_be_right_is_silent(update: str, index: str, around: str) -> No
 def test_an_index_that_makes_one_of_many_is_told_under_jit(index: str) -> None:
     index = index.replace("v", "values[i]")
     assert len(told(jax.jit(qd.jit(updating("h[k] = h[k] + v", index))), np.zeros(8, np.float32), OTHERS, V)) == 1
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        "jnp.clip(v[i].astype(jnp.int32), 0, n - 1)", "i // k[i]", "jax.lax.rem(i.astype(jnp.int32), k[i])", "e[i] % n",
+        "(i * 65537 * 65537) % n", "(u[i] * jnp.uint32(2654435761) >> jnp.uint32(29)).astype(int)",
+        "(i.astype(jnp.int32) << 40) % n + i", "i.astype(bool).astype(int) + i",
+    ],
+)  # fmt: skip
+def test_special_values_and_those_that_wrap_are_no_accidents(index: str) -> None:
+    lines = [
+        "def f(h, k, v, u, e):",
+        "  n = 8",
+        "  for i in qd.range(n):",
+        f"    h[i] = h[{index}] * 0.5",
+        "  return h",
+    ]
+    names: dict[str, Any] = {"qd": qd, "jnp": jnp, "jax": jax}
+    exec("\n".join(lines), names)
+    v = np.array([np.nan, np.inf, -np.inf, 1e30, -1e30, 5, 6, 7], np.float32)
+    args = np.ones(8, np.float32), np.zeros(8, np.int32), v, np.arange(8, dtype=np.uint32), np.zeros(0, np.int32)
+    with warnings.catch_warnings(), suppress(qd.QdError):
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", qd.QdWarning)
+        jax.block_until_ready(qd.jit(names["f"])(*args))
+
+
+def test_long_chains_of_an_index_are_walked_without_recursion() -> None:
+    def f(h: Any, k: Any, v: Any) -> Any:
+        for i in qd.range(8):
+            a = k[i]
+            for step in range(2000):
+                a = (a * 3 + step) & 7
+            h[a] = h[a] + v[i]
+        return h
+
+    assert told(qd.jit(f), np.ones(8, np.float32), np.arange(8), np.ones(8, np.float32)) == []
+    assert len(told(qd.jit(f), np.ones(8, np.float32), np.zeros(8, int), np.ones(8, np.float32))) <= 1
+
+
+def test_of_a_thousand_million_iterations_some_are_looked_at() -> None:
+    def f(x: Any) -> Any:
+        z = qd.copy(x)
+        for i in qd.range(10**9):
+            z[i % 7] = x[i % 8]
+        return z
+
+    assert len(told(lambda x: qd.jit(f).lower(x), np.ones(8, np.float32))) == 1
 
 
 INDICES = (

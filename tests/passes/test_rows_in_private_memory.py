@@ -10,6 +10,7 @@ import pytest
 import qdtrace as qd
 from qdtrace.analysis.machine import GPU
 from qdtrace.interpret.reference import evaluate
+from qdtrace.ir.printer import print_program
 from qdtrace.ir.verify import verify_program
 from qdtrace.passes.own_rows import OwnRows
 from qdtrace.passes.reloads import Reloads
@@ -63,6 +64,17 @@ def test_a_value_that_is_in_a_private_array_is_loaded(first: str, second: str) -
 )
 def test_a_value_that_is_not_there_is_computed(text: str) -> None:
     unchanged(Reloads(), text)
+
+
+def test_long_chains_whose_steps_read_the_one_before_twice_are_compared_once() -> None:
+    """Along all paths, two operands a step would take 2^3000 steps, and recursion ends near 1000."""
+    steps = range(3000)
+    first = "".join(f"      e{k + 1}: f32 = add e{k} e{k}\n" for k in steps)
+    second = "".join(f"      r{k + 1}: f32 = add r{k} r{k}\n" for k in steps)
+    text = again().replace("e1: f32 = exp d1", "r0: f32 = exp d1").replace("e: f32 = exp d", "e0: f32 = exp d")
+    text = text.replace("      store a e k\n", first + "      store a e3000 k\n")
+    text = text.replace("      accum[op=add] out e1", second + "      accum[op=add] out r3000")
+    assert "load a t" in print_program(Reloads()(parsed(text)))
 
 
 CHANGED = """    for k in 0:i32 : 6:i32 : 1:i32
