@@ -92,15 +92,24 @@ def _open_sites(task: Task) -> dict[Var, list[Site]]:
     for eqn, around in accesses:
         if reference(eqn) in written:
             found.setdefault(reference(eqn), []).append((eqn, around))
+    found = {ref: ones for ref, ones in found.items() if _may_meet(ones, task.index)}
     proofs = Injectivity(task, AffineForms(task)) if found else None
 
     def is_open(ones: Sequence[Site]) -> bool:
-        if proofs is None or len(ones) > _MOST_SITES or all(e.primitive is ACCUM for e, _ in ones):
+        if proofs is None:
             return False
         shared, *others = (proofs.keys(indices_of(e)) for e, _ in ones)
         return not shared.intersection(*others)
 
     return {ref: ones for ref, ones in found.items() if is_open(ones)}
+
+
+def _may_meet(ones: Sequence[Site], index: Var | None) -> bool:
+    """Returns whether accesses of one buffer may be of another iteration's elements, as far as a look at them tells."""
+    if len(ones) > _MOST_SITES or all(e.primitive is ACCUM for e, _ in ones):
+        return False
+    axes = range(len(indices_of(ones[0][0])))
+    return not any(all(indices_of(e)[axis] is index for e, _ in ones) for axis in axes)
 
 
 @dataclass(frozen=True, slots=True)

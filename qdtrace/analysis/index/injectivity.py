@@ -69,7 +69,8 @@ class Injectivity:
                 # Exclusive or is one to one, and so is an odd factor modulo a power of two.
                 inner = self._window(term.flipped, where) if factor % 2 else None
                 return None if inner is None else (where, "xor", term.bits, factor, form.constant, inner)
-        c = abs(form.terms.get(self.index, 0))
+        factor = form.terms.get(self.index, 0)
+        c = -factor if factor < 0 else factor  # a user's program may replace `abs` while it is traced
         power = c & -c
         if not c or self.count * power > self.forms.modulus:
             return None
