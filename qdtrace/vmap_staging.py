@@ -39,7 +39,7 @@ def _multiplied_in_loops(jaxpr: Any) -> set[Any]:
             products = [e for e in compat.all_eqns((eqn,)) if e.primitive.name == "dot_general"]
             shapes = {_sides(v) for e in products for v in e.invars}
             own = (v for v in eqn.invars[:count] if isinstance(v, compat.Var))
-            found.update(v for v in own if v.aval.ndim > 1 and _sides(v) in shapes)
+            found.update(v for v in own if len(_sides(v)) > 1 and _sides(v) in shapes)
     return found
 
 
