@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
     from lowering.simd.descriptions import Address
     from lowering.simd.frame import LaneFrame
-    from qdtrace.ir.program import Atom
+    from qdtrace.ir.program import Atom, Eqn
+
+    Through = Callable[[LaneFrame, Eqn, Callable[[Atom], bool]], bool]
+    """Says of an equation whether its result grows so, given whether an operand does."""
 
 DEPTH = 8
 """Largest number of operations between an index and the affine form that it follows."""
@@ -32,23 +35,30 @@ def mostly_consecutive(f: LaneFrame, indices: Sequence[Atom]) -> bool:
     *others, last = indices
     if any(not isinstance(i, Literal) and not f.is_uniform(i) for i in others):
         return False
-    return _follows(f, last, DEPTH)
+    return _walks(f, last, _follows)
 
 
-def _follows(f: LaneFrame, atom: Atom, depth: int) -> bool:
-    """Returns whether a value grows by one from lane to lane, except perhaps at borders."""
+def rises_by_one(f: LaneFrame, atom: Atom) -> bool:
+    """Returns whether a value rises by one from lane to lane at most, so that its ends tell whether it always does.
+
+    A remainder rises by one, or falls; what is clamped rises as its operand or stays.
+    """
+    return _walks(f, atom, _rises)
+
+
+def _walks(f: LaneFrame, atom: Atom, through: Through, depth: int = DEPTH) -> bool:
+    """Returns whether a value is affine and grows by one from lane to lane, or is made of one `through` equations."""
     if isinstance(atom, Literal) or f.is_uniform(atom) or not depth:
         return False
     if lane_stride(f, f.facts.forms.of(atom)) == 1:
         return True
     eqn = f.facts.definitions.get(atom)
-    if eqn is None:
-        return False
+    return eqn is not None and through(f, eqn, lambda operand: _walks(f, operand, through, depth - 1))
+
+
+def _follows(f: LaneFrame, eqn: Eqn, follows: Callable[[Atom], bool]) -> bool:
+    """Returns whether a result grows by one from lane to lane, except perhaps at borders."""
     prim, operands = eqn.primitive, eqn.invars
-
-    def follows(a: Atom) -> bool:
-        return _follows(f, a, depth - 1)
-
     if prim in (CONVERT, BOUND):
         return follows(operands[0])
     if prim in (MIN, MAX):
@@ -62,6 +72,18 @@ def _follows(f: LaneFrame, atom: Atom, depth: int) -> bool:
     return False
 
 
+def _rises(f: LaneFrame, eqn: Eqn, rises: Callable[[Atom], bool]) -> bool:
+    """Returns whether a result rises by one from lane to lane at most."""
+    prim, operands = eqn.primitive, eqn.invars
+    if prim is SELECT:
+        return _falls_where_it_wraps(f, *operands)
+    if prim in (AND, REM) and not (isinstance(operands[1], Literal) and _is_divisor(prim is AND, operands[1])):
+        return False
+    if prim in (MIN, MAX, ADD, SUB, AND, REM) and not _is_shared(f, operands[1]):
+        return False
+    return prim in (CONVERT, BOUND, MIN, MAX, ADD, SUB, AND, REM) and rises(operands[0])
+
+
 def _is_shared(f: LaneFrame, atom: Atom) -> bool:
     return isinstance(atom, Literal) or f.is_uniform(atom)
 
@@ -71,28 +93,6 @@ def _is_long(f: LaneFrame, divisor: Atom) -> bool:
     if isinstance(divisor, Literal):
         return int(divisor.value) >= ROWS * f.width - 1
     return f.is_uniform(divisor)
-
-
-def rises_by_one(f: LaneFrame, atom: Atom, depth: int = DEPTH) -> bool:
-    """Returns whether a value rises by one from lane to lane at most, so that its ends tell whether it always does.
-
-    A remainder rises by one, or falls; what is clamped rises as its operand or stays.
-    """
-    if isinstance(atom, Literal) or f.is_uniform(atom) or not depth:
-        return False
-    if lane_stride(f, f.facts.forms.of(atom)) == 1:
-        return True
-    eqn = f.facts.definitions.get(atom)
-    if eqn is None:
-        return False
-    prim, operands = eqn.primitive, eqn.invars
-    if prim is SELECT:
-        return _falls_where_it_wraps(f, *operands)
-    if prim in (AND, REM) and not (isinstance(operands[1], Literal) and _is_divisor(prim is AND, operands[1])):
-        return False
-    if prim in (MIN, MAX, ADD, SUB, AND, REM) and not _is_shared(f, operands[1]):
-        return False
-    return prim in (CONVERT, BOUND, MIN, MAX, ADD, SUB, AND, REM) and rises_by_one(f, operands[0], depth - 1)
 
 
 def _is_divisor(is_mask: bool, constant: Literal) -> bool:
