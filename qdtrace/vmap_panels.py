@@ -18,7 +18,7 @@ from jax.interpreters import ad, batching, mlir
 
 from qdtrace.api import jit
 from qdtrace.errors import UnsupportedError
-from qdtrace.groups.primitive import lanes_of, with_more_lanes
+from qdtrace.groups.primitive import batch_of, lanes_of, with_more_lanes
 from qdtrace.trace import compat
 from qdtrace.trace.allocation import empty
 from qdtrace.trace.loops import ndrange
@@ -130,16 +130,6 @@ def _factor_of(primitive: Any, params: Any, types: Any) -> Any:
     return jax.make_jaxpr(run)(*(jax.ShapeDtypeStruct(*one) for one in types))
 
 
-def _by_xla(jaxpr: Any, mapped: Sequence[bool]) -> Callable[..., list[Any]]:
-    """Returns the function of all lanes that XLA runs."""
-    f = compat.function_of(jaxpr)
-
-    def one(*xs: Any) -> list[Any]:
-        return list(f(*xs))
-
-    return jax.vmap(one, [0 if m else None for m in mapped]) if any(mapped) else one
-
-
 def _lowered(*operands: Any, jaxpr: Any, mapped: Sequence[bool]) -> list[Any]:
     """Runs the kernel on panels, and puts lanes behind each other again; what the importer refuses is left to XLA."""
     if any(mapped):
@@ -157,7 +147,7 @@ def _lowered(*operands: Any, jaxpr: Any, mapped: Sequence[bool]) -> list[Any]:
         given = [panelled(x) if m else x for x, m in zip(operands, mapped, strict=True)]
         with suppress(UnsupportedError):
             return [lanes(y) for y in _kernel(*given, jaxpr=jaxpr, mapped=tuple(mapped), panels=panels)]
-    return _by_xla(jaxpr, mapped)(*operands)
+    return batch_of(jaxpr, mapped)(*operands)
 
 
 def _run_panels(*operands: Any, jaxpr: Any, mapped: Sequence[bool], panels: int) -> list[Any]:
@@ -195,7 +185,7 @@ def _tangents(
     def rule(primals: Any, given: Any) -> Any:
         def moved(*ys: Any) -> Any:
             left = iter(ys)
-            return _by_xla(jaxpr, mapped)(*(next(left) if m else x for x, m in zip(primals, moves, strict=True)))
+            return batch_of(jaxpr, mapped)(*(next(left) if m else x for x, m in zip(primals, moves, strict=True)))
 
         outs, made = jax.jvp(moved, [x for x, m in zip(primals, moves, strict=True) if m], given)
         return outs, [t for t, is_dense in zip(made, dense, strict=True) if is_dense]
@@ -217,7 +207,7 @@ def _adjoints(adjoints: Sequence[Any], *operands: Any, jaxpr: Any, mapped: Seque
     def rule(known: Any, cts: Any) -> Any:
         def applied(*ys: Any) -> list[Any]:
             left, right = iter(ys), iter(known)
-            made = _by_xla(jaxpr, mapped)(*(next(left) if is_linear else next(right) for is_linear in linear))
+            made = batch_of(jaxpr, mapped)(*(next(left) if is_linear else next(right) for is_linear in linear))
             return [made[k] for k in given]
 
         likes = (x.aval for x, is_linear in zip(operands, linear, strict=True) if is_linear)
@@ -238,10 +228,10 @@ def _mapped(operands: Sequence[Any], axes: Sequence[Any], *, jaxpr: Any, mapped:
 
 
 def _plain(*operands: Any, jaxpr: Any, mapped: Sequence[bool]) -> list[Any]:
-    return _by_xla(jaxpr, mapped)(*operands)
+    return batch_of(jaxpr, mapped)(*operands)
 
 
-panels_p.def_impl(lambda *operands, **params: jax.jit(functools.partial(panels_p.bind, **params))(*operands))
+compat.run_by_jit(panels_p)
 panels_p.def_abstract_eval(_types)
 ad.primitive_jvps[panels_p] = _tangents
 ad.primitive_transposes[panels_p] = _adjoints

@@ -235,7 +235,7 @@ def _type(x: Any, y: Any, **params: Any) -> Any:
     return compat.array_type(made.shape, made.dtype, (x, y))
 
 
-product_p.def_impl(lambda *operands, **params: jax.jit(functools.partial(product_p.bind, **params))(*operands))
+compat.run_by_jit(product_p)
 product_p.def_abstract_eval(_type)
 ad.defbilinear(
     product_p,

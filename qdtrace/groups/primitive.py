@@ -105,6 +105,16 @@ def lanes_of(operands: Sequence[Any], mapped: Sequence[bool]) -> int:
     return next(x.shape[0] for x, is_mapped in zip(operands, mapped, strict=True) if is_mapped)
 
 
+def batch_of(jaxpr: Any, mapped: Sequence[bool]) -> Callable[..., list[Any]]:
+    """Returns the function of all lanes as JAX maps it, or of the one lane if no operand has lanes."""
+    f = compat.function_of(jaxpr)
+
+    def one(*xs: Any) -> list[Any]:
+        return list(f(*xs))
+
+    return jax.vmap(one, [0 if m else None for m in mapped]) if any(mapped) else one
+
+
 def _types(*operands: Any, jaxpr: Any, mapped: Any, interpret: bool) -> list[Any]:
     lanes = lanes_of(operands, mapped)
     outs = compat.open_jaxpr(jaxpr).outvars
@@ -113,7 +123,7 @@ def _types(*operands: Any, jaxpr: Any, mapped: Any, interpret: bool) -> list[Any
 
 def _by_xla(*operands: Any, jaxpr: Any, mapped: Any, interpret: bool) -> list[Any]:
     """Runs the lanes by XLA's operations on batches."""
-    return list(jax.vmap(compat.function_of(jaxpr), [0 if m else None for m in mapped])(*operands))
+    return batch_of(jaxpr, mapped)(*operands)
 
 
 def _by_kernel(*operands: Any, jaxpr: Any, mapped: Any, interpret: bool) -> list[Any]:
@@ -232,7 +242,7 @@ def with_more_lanes(
     return [y.reshape(more, lanes, *y.shape[1:]) for y in outs], [0] * len(outs)
 
 
-group_p.def_impl(lambda *operands, **params: jax.jit(functools.partial(group_p.bind, **params))(*operands))
+compat.run_by_jit(group_p)
 group_p.def_abstract_eval(_types)
 ad.primitive_jvps[group_p] = _tangents
 ad.primitive_transposes[group_p] = _adjoints

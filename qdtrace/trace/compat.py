@@ -399,6 +399,11 @@ def trace_of(tracer: object) -> object | None:
     return getattr(tracer, "_trace", None)
 
 
+def run_by_jit(primitive: Primitive) -> None:
+    """Has a primitive that is met outside of a trace run as a program of its own."""
+    primitive.def_impl(lambda *operands, **params: jax.jit(functools.partial(primitive.bind, **params))(*operands))
+
+
 def bind_eqn(eqn: Any, values: list[Any]) -> list[Any]:
     """Evaluates an equation on JAX values; always a list of results."""
     bound = eqn.primitive.get_bind_params(eqn.params)
