@@ -208,10 +208,9 @@ class PositionValues:
             (key,) = keys
             assert key is not None
         else:
-            params = tuple(sorted((k, repr(v)) for k, v in eqn.params.items()))
             memory = eqn.invars[:1] if prim is LOAD else ()
             of = tuple(a if k is None else k for k, a in zip(keys, operands, strict=True))
-            key = self._numbers.setdefault((prim.name, params, memory, of), len(self._numbers) + 1)
+            key = self._numbers.setdefault((prim.name, eqn.params_key, memory, of), len(self._numbers) + 1)
         self.keys[eqn.outvar], self.made[eqn.outvar] = key, eqn
         self._weigh(eqn, key, keys)
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from qdtrace.analysis.expressions import Expressions
 from qdtrace.frozen import frozen
-from qdtrace.ir.dataflow import makers
 from qdtrace.ir.memory import indices_of, values_of
-from qdtrace.ir.primitives import ADD, BOUND, GE, GT, IF, LE, LOAD, LT, MAX, MIN, MUL, PRIMITIVES, SELECT, SUB
+from qdtrace.ir.primitives import ADD, GE, GT, IF, LE, LOAD, LT, MAX, MIN, MUL, PRIMITIVES, SELECT, SUB
 from qdtrace.ir.program import Literal, Var
 from qdtrace.ir.walk import walk_eqns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from qdtrace.ir.program import Atom, Eqn
 
@@ -36,13 +36,8 @@ class Update:
     """False if it may leave the element as it is, by a `jnp.where`."""
 
 
-class Updates:
-    """The updates among the stores of a task; equal expressions have one number."""
-
-    def __init__(self, made: Mapping[Var, Eqn]) -> None:
-        self.made = made
-        self._numbers: dict[Atom, int] = {}
-        self._known: dict[tuple[object, ...], int] = {}
+class Updates(Expressions):
+    """The updates among the stores of a task."""
 
     def of(self, store: Eqn, around: Sequence[Eqn] = ()) -> Update | None:
         """Returns the update that a store is, or None if it is none. `around` are the equations that it is in."""
@@ -52,21 +47,6 @@ class Updates:
             if is_true and (extreme := self._extreme(each.invars[0], value, store)) is not None:
                 return Update(extreme, (value,), each)
         return self._accumulation(value, store) or self._function(value, store)
-
-    def number(self, atom: Atom) -> int:
-        """Returns the number of an expression; loads of one place have one."""
-        for eqn in makers(atom, self.made, self._numbers):
-            key: tuple[object, ...] = (eqn,)
-            if not eqn.blocks and (not eqn.primitive.effects or eqn.primitive in (LOAD, BOUND)):
-                params = tuple(sorted((k, repr(v)) for k, v in eqn.params.items() if eqn.primitive is not BOUND))
-                key = (eqn.primitive.name, params, *map(self._of_known, eqn.invars))
-            for result in eqn.outvars:
-                self._numbers[result] = self._known.setdefault((*key, result if eqn.blocks else None), len(self._known))
-        return self._of_known(atom)
-
-    def _of_known(self, atom: Atom) -> int:
-        key = atom.key if isinstance(atom, Literal) else atom
-        return self._numbers[atom] if atom in self._numbers else self._known.setdefault((key,), len(self._known))
 
     def loads(self, atoms: Iterable[Atom]) -> list[Eqn]:
         """Returns the loads that expressions are computed from."""

@@ -51,8 +51,7 @@ class ValueNumbering:
 
     def _key(self, eqn: Eqn) -> tuple[object, ...]:
         operands = [a.key if isinstance(a, Literal) else a for a in eqn.invars]
-        params = tuple(sorted((k, repr(v)) for k, v in eqn.params.items()))
         version = None
         if eqn.primitive.effects and isinstance(eqn.invars[0], Var):
             version = self._versions.get(eqn.invars[0], 0)
-        return (eqn.primitive.name, params, version, *operands)
+        return (eqn.primitive.name, eqn.params_key, version, *operands)

@@ -164,6 +164,11 @@ class Eqn:
         """The number of the iteration in the body of a `for`."""
         return self.blocks[0].params[0]
 
+    @property
+    def params_key(self) -> tuple[tuple[str, str], ...]:
+        """The parameters as what compares and hashes, also where one of them does not."""
+        return tuple(sorted((k, repr(v)) for k, v in self.params.items()))
+
     def rebuilt(
         self,
         invars: tuple[Atom, ...] | None = None,

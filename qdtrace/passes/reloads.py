@@ -21,12 +21,13 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from qdtrace.analysis.expressions import Expressions
 from qdtrace.analysis.index.trips import loop_values
 from qdtrace.analysis.machine import CPU
 from qdtrace.ir.dataflow import slice_of
 from qdtrace.ir.memory import indices_of, reference, values_of, written
 from qdtrace.ir.primitives import FOR, LOAD, STORE
-from qdtrace.ir.program import Eqn, Literal, Var, is_local
+from qdtrace.ir.program import Eqn, Var, is_local
 from qdtrace.ir.walk import walk_all, walk_eqns, walk_inside
 from qdtrace.passes.base import TaskPass
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from qdtrace.analysis.machine import Machine
-    from qdtrace.ir.program import Atom, Block, Program, Task
+    from qdtrace.ir.program import Block, Program, Task
 
 LEAST_COST = 12
 """Cost of an expression from which on a load is cheaper, also where it reaches the next cache: a function's."""
@@ -76,7 +77,7 @@ class _Loop:
         self.made = {v: e for e in self.block.eqns for v in e.outvars}
         self.written = Counter(written(walk_inside(eqn)))
 
-    def stored(self, changed: Collection[Var], numbers: Mapping[Atom, int]) -> list[_Stored]:
+    def stored(self, changed: Collection[Var], expressions: Expressions) -> list[_Stored]:
         """Returns the values that it stores, computed of memory that is not in `changed` and not its own."""
         found: list[_Stored] = []
         for eqn in self.block.eqns:
@@ -90,52 +91,27 @@ class _Loop:
             pure = all(e.primitive is LOAD or not (e.primitive.effects or e.blocks) for e in made)
             again = reads.isdisjoint(changed) and reads.isdisjoint(self.written)
             if pure and again and sum(e.primitive.cost for e in made) >= LEAST_COST:
-                found.append(_Stored(self, array, numbers[value], reads))
+                found.append(_Stored(self, array, expressions.number(value), reads))
         return found
-
-
-class _Numbers:
-    """Numbers of what trips compute: equal ones are the same expression of the index and of what is outside."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[object, ...], int] = {}
-
-    def of(self, loop: _Loop) -> dict[Atom, int]:
-        """Returns the numbers of a loop's variables."""
-        found: dict[Atom, int] = {loop.index: self._number("index")}
-        for eqn in loop.block.eqns:
-            if len(eqn.outvars) != 1 or eqn.blocks or (eqn.primitive.effects and eqn.primitive is not LOAD):
-                found.update({v: self._number(v) for v in eqn.outvars})
-                continue
-            operands = [
-                found[a] if a in found else self._number(a.key if isinstance(a, Literal) else a) for a in eqn.invars
-            ]
-            params = tuple(sorted((k, repr(v)) for k, v in eqn.params.items()))
-            found[eqn.outvars[0]] = self._number(eqn.primitive.name, params, *operands)
-        return found
-
-    def _number(self, *key: object) -> int:
-        return self._known.setdefault(key, len(self._known))
 
 
 def _in_block(block: Block, changed: Collection[Var]) -> Block:
     """Returns a block with loads in place of expressions; `changed` are the buffers that the task writes."""
     known: list[_Stored] = []
     eqns: list[Eqn] = []
-    numbers = _Numbers()
+    expressions = Expressions({})
     for eqn in block.eqns:
         after, loop = set(written(walk_all((eqn,)))), _loop(eqn)
         known = [s for s in known if s.array not in after and s.reads.isdisjoint(after)]
         if loop is None:
             eqns.append(eqn.rebuilt(blocks=tuple([_in_block(b, changed) for b in eqn.blocks])))
             continue
-        of_loop = numbers.of(loop)
+        expressions.call(loop.index, "index")
+        expressions.made.update(loop.made)
         there = {s.number: s.array for s in known if s.loop.first <= loop.first and loop.last <= s.loop.last}
-        body = [
-            _loaded(e, there.get(of_loop.get(e.outvars[0], -1)) if e.outvars else None, loop) for e in loop.block.eqns
-        ]
+        body = [_reloaded(e, there, expressions, loop) for e in loop.block.eqns]
         eqns.append(eqn.rebuilt(blocks=(_in_block(loop.block.rebuilt(body), changed),)))
-        known += loop.stored(changed, of_loop)
+        known += loop.stored(changed, expressions)
     return block.rebuilt(eqns)
 
 
@@ -146,6 +122,7 @@ def _loop(eqn: Eqn) -> _Loop | None:
     return _Loop(eqn, *values.interval)
 
 
-def _loaded(eqn: Eqn, array: Var | None, loop: _Loop) -> Eqn:
-    """Returns a load in place of an equation whose value a loop stored in an array."""
+def _reloaded(eqn: Eqn, there: Mapping[int, Var], expressions: Expressions, loop: _Loop) -> Eqn:
+    """Returns a load in place of an equation whose value is in one of the arrays `there`."""
+    array = there.get(expressions.number(eqn.outvar)) if there and len(eqn.outvars) == 1 else None
     return eqn if array is None else Eqn(LOAD, (array, loop.index), eqn.outvars, {}, (), eqn.loc)
