@@ -13,110 +13,107 @@ from __future__ import annotations
 from itertools import product
 from typing import TYPE_CHECKING
 
-from qdtrace.analysis.index.affine import AffineForms
+from qdtrace.analysis.accesses import Race
 from qdtrace.analysis.index.boxes import union_size
 from qdtrace.analysis.index.dependence import IterationSpace, dependence_between
 from qdtrace.analysis.index.footprint import IndexSets
-from qdtrace.analysis.index.trips import task_values, trip_count
-from qdtrace.analysis.uniformity import analyse_uniformity
-from qdtrace.frozen import frozen
+from qdtrace.analysis.index.trips import trip_count
 from qdtrace.ir.memory import indices_of, values_of
-from qdtrace.ir.primitives import ACCUM, FOR, IF, LOAD, STORE
-from qdtrace.ir.program import Var, is_global, ref_type
-from qdtrace.ir.walk import definitions, used_vars, walk_eqns
+from qdtrace.ir.primitives import FOR, IF, LOAD, STORE
+from qdtrace.ir.program import Var, ref_type
+from qdtrace.ir.walk import used_vars, walk_eqns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from qdtrace.analysis.accesses import Accesses, Site
     from qdtrace.analysis.index.affine import Form
     from qdtrace.analysis.index.footprint import Box
-    from qdtrace.analysis.index.progression import Progression
-    from qdtrace.analysis.uniformity import Uniformity
-    from qdtrace.ir.program import Atom, Block, Eqn, Task
+    from qdtrace.ir.program import Atom, Eqn
 
 _MOST_PLACES = 64
 """Largest number of places of one buffer that are compared pair by pair: unrolled bodies may have thousands."""
 
 
-@frozen(slots=True)
-class Race:
-    """A store to an element that another iteration accesses."""
-
-    kind: str
-    """`steps` (one element, and no iteration asks which one it is), `update` (one element, whose old value is read),
-    `last` (one element), `neighbour` (read at a distance) or `twice` (stored at a distance)."""
-    store: Eqn
-
-
-def certain_race(task: Task) -> Race | None:
-    """Returns the first race that the task has in every run, or None if none is certain."""
-    iterations = task_values(task)
-    if task.index is None or task.kind == "serial" or iterations is None or iterations.count < 2:
+def certain_race(found: Accesses) -> Race | None:
+    """Returns the first race that a task has in every run, or None if none is certain."""
+    task = found.task
+    if task.index is None or found.iterations is None:
         return None
-    eqns = [*walk_eqns(task.body)]
-    written = {e.invars[0] for e in eqns if e.primitive in (STORE, ACCUM) and is_global(e.invars[0])}
-    if not written:
-        return None
-    racing = frozenset(e.outvars[0] for e in eqns if e.primitive is LOAD and e.invars[0] in written)
-    facts = analyse_uniformity(task, varying=racing)
-    search = _Search(task, facts)
-    always = [*search.always(task.body)]
+    always = [(s.eqn, _conditions(found, s)) for s in found.sites if all(map(_is_entered, s.around))]
     for store, conditions in always:
-        if store.primitive is STORE and is_global(store.invars[0]):
-            reads = search.reads(values_of(store)[0], store.invars[0])
-            if any(not search.reads(c, store.invars[0]) for c in conditions):
-                continue
-            if all(map(facts.is_uniform, indices_of(store))) and not facts.is_uniform(values_of(store)[0]):
-                used = any(task.index in used_vars(e) for e in eqns)
-                return Race("update" if reads or conditions else "last" if used else "steps", store)
-    plain = [e for e, conditions in always if not conditions and e.invars[0] in written]
-    if len(plain) > 1 and (race := _at_a_distance(task, iterations, plain, facts)) is not None:
+        if store.primitive is not STORE or not all(_reads(found, c, store) for c in conditions):
+            continue
+        (value,) = values_of(store)
+        if found.is_one_element(store) and not found.is_uniform(value):
+            used = any(task.index in used_vars(e) for e in walk_eqns(task.body))
+            is_read = bool(conditions) or _reads(found, value, store)
+            return Race("update" if is_read else "last" if used else "steps", store)
+    plain = [e for e, conditions in always if not conditions]
+    if len(plain) > 1 and (race := _at_a_distance(found, plain)) is not None:
         return race
-    stores = [e for e in plain if e.primitive in (STORE, ACCUM)]
-    loads = [e for e, conditions in always if e.primitive is LOAD and all(map(search.leaves_out_one, conditions))]
-    if iterations.count == 2:  # the one that a condition leaves may be the one that stores
-        loads = [e for e in loads if e in plain]
-    return _read_by_all(task, stores, loads, facts)
+    # Of two iterations, the one that a condition leaves may be the one that stores.
+    readers = always if found.iterations.count > 2 else [(e, ()) for e in plain]
+    loads = [
+        e for e, conditions in readers if e.primitive is LOAD and all(_leaves_out_one(found, c) for c in conditions)
+    ]
+    return _read_by_all(found, [e for e in plain if e.primitive is not LOAD], loads)
 
 
-def _at_a_distance(task: Task, iterations: Progression, eqns: list[Eqn], facts: Uniformity) -> Race | None:
+def _is_entered(eqn: Eqn) -> bool:
+    return eqn.primitive is IF or (eqn.primitive is FOR and trip_count(*eqn.bounds) != 0)
+
+
+def _conditions(found: Accesses, site: Site) -> tuple[Atom, ...]:
+    """Returns the conditions around an access of which iterations have different values."""
+    return tuple(e.invars[0] for e in site.around if e.primitive is IF and not found.is_uniform(e.invars[0]))
+
+
+def _reads(found: Accesses, value: Atom, store: Eqn) -> bool:
+    """Returns whether a value is computed from an element of the buffer that is the same one in all iterations."""
+    return any(e.invars[0] is store.invars[0] and found.is_one_element(e) for e in found.updates.loads([value]))
+
+
+def _leaves_out_one(found: Accesses, condition: Atom) -> bool:
+    """Returns whether a condition is `i != j`, which holds for all iterations but one."""
+    made = found.updates.made.get(condition) if isinstance(condition, Var) else None
+    return made is not None and made.primitive.name == "ne" and made.invars[0].dtype.is_integer
+
+
+def _at_a_distance(found: Accesses, eqns: list[Eqn]) -> Race | None:
     """Returns the race of the first store to an element that another iteration accesses, or None if none is certain."""
+    forms, task = found.forms, found.task
     assert task.index is not None
-    forms = AffineForms(task, flips=True)
-    space = IterationSpace(task.index, iterations, {v for e in task.head for v in e.outvars})
+    space = IterationSpace(task.index, found.iterations, {v for e in task.head for v in e.outvars})
     places: dict[Atom, dict[tuple[object, ...], tuple[Eqn, list[Form]]]] = {}
     for eqn in eqns:
         place = [forms.of(a) for a in indices_of(eqn)]
         key = eqn.primitive, *[f.key for f in place]
         places.setdefault(eqn.invars[0], {}).setdefault(key, (eqn, place))
-    for ref, found in places.items():
-        stores = [one for one in found.values() if one[0].primitive in (STORE, ACCUM)]
-        if not stores or len(found) > _MOST_PLACES:
+    for ref, ones in places.items():
+        stores = [one for one in ones.values() if one[0].primitive is not LOAD]
+        if len(ones) > _MOST_PLACES:
             continue
-        for (store, first), (other, second) in product(stores, found.values()):
+        for (store, first), (other, second) in product(stores, ones.values()):
             loads = other.primitive is LOAD
-            if other is store or (not loads and not _leaves_one_of_two(store, other, facts)):
+            one_of_two = store.primitive is other.primitive is STORE and not all(
+                found.is_uniform(*values_of(e)) for e in (store, other)
+            )
+            if other is store or not (loads or one_of_two):
                 continue
             if dependence_between(ref_type(ref), first, second, (forms, forms), space).distance is not None:
                 return Race("neighbour" if loads else "twice", store)
     return None
 
 
-def _leaves_one_of_two(a: Eqn, b: Eqn, facts: Uniformity) -> bool:
-    """Returns whether two writes to an element leave one of two values, by their order."""
-    return a.primitive is b.primitive is STORE and not all(facts.is_uniform(values_of(e)[0]) for e in (a, b))
-
-
-def _read_by_all(task: Task, stores: list[Eqn], loads: list[Eqn], facts: Uniformity) -> Race | None:
+def _read_by_all(found: Accesses, stores: list[Eqn], loads: list[Eqn]) -> Race | None:
     """Returns the race of the first store to elements of iterations that all of them read."""
     sets: IndexSets | None = None
-    shared = [e for e in loads if all(map(facts.is_uniform, indices_of(e)))]
+    shared = [e for e in loads if found.is_one_element(e)]
     for store in stores:
-        if store.primitive is STORE and all(map(facts.is_uniform, indices_of(store))):
+        if store.primitive is STORE and found.is_one_element(store):
             continue  # one value that all of them store, as a flag, may be read
         for load in shared:
             if load.invars[0] is store.invars[0]:
-                sets = sets or IndexSets(task, AffineForms(task))
+                sets = sets or IndexSets(found.task, found.forms)
                 ref = ref_type(load.invars[0])
                 if _meet(*(sets.box(ref, indices_of(e), None) for e in (store, load))):
                     return Race("neighbour", store)
@@ -129,49 +126,3 @@ def _meet(a: Box, b: Box) -> bool:
         return False
     either = union_size([a.spans, b.spans])
     return either is not None and either < a.most + b.most
-
-
-class _Search:
-    """Search for the accesses that every iteration executes, and for the loads that a value is computed from."""
-
-    def __init__(self, task: Task, facts: Uniformity) -> None:
-        self._made = definitions(task)
-        self._facts = facts
-
-    def always(self, block: Block, conditions: tuple[Atom, ...] = ()) -> Iterator[tuple[Eqn, tuple[Atom, ...]]]:
-        """Yields the loads and stores of shared memory, each with the varying conditions that it is under."""
-        for eqn in block.eqns:
-            prim = eqn.primitive
-            if prim in (LOAD, STORE, ACCUM):
-                if is_global(eqn.invars[0]):
-                    yield eqn, conditions
-            elif prim is FOR:
-                if trip_count(*eqn.bounds) != 0:
-                    yield from self.always(eqn.blocks[0], conditions)
-            elif prim is IF:
-                differs = not self._facts.is_uniform(eqn.invars[0])
-                inner = (*conditions, eqn.invars[0]) if differs else conditions
-                for inside in eqn.blocks:
-                    yield from self.always(inside, inner)
-
-    def leaves_out_one(self, condition: Atom) -> bool:
-        """Returns whether a condition is `i != j`, which holds for all iterations but one."""
-        made = self._made.get(condition) if isinstance(condition, Var) else None
-        return made is not None and made.primitive.name == "ne" and made.invars[0].dtype.is_integer
-
-    def reads(self, value: Atom, ref: Atom) -> bool:
-        """Returns whether a value is computed from a load of `ref` at the same element in all iterations."""
-        seen: set[Var] = set()
-        work = [value]
-        while work:
-            atom = work.pop()
-            if not isinstance(atom, Var) or atom in seen or atom not in self._made:
-                continue
-            seen.add(atom)
-            eqn = self._made[atom]
-            if eqn.primitive is LOAD and eqn.invars[0] is ref:
-                if all(map(self._facts.is_uniform, indices_of(eqn))):
-                    return True
-            elif not eqn.primitive.structured:
-                work += eqn.invars
-        return False

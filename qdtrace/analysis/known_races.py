@@ -13,26 +13,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qdtrace.analysis.index.affine import AffineForms
-from qdtrace.analysis.index.injectivity import Injectivity
-from qdtrace.analysis.index.trips import loop_values, surely_runs, task_values
+from qdtrace.analysis.accesses import Race
+from qdtrace.analysis.index.trips import loop_values
 from qdtrace.analysis.known_indices import KnownValues
-from qdtrace.analysis.uniformity import analyse_uniformity
-from qdtrace.analysis.updates import Update, Updates
 from qdtrace.ir.memory import indices_of, reference, values_of
 from qdtrace.ir.primitives import ACCUM, EQ, FOR, IF, LOAD, STORE
-from qdtrace.ir.program import Var, is_global
-from qdtrace.ir.walk import definitions, walk_eqns, walk_nested
+from qdtrace.ir.program import Var
+from qdtrace.ir.walk import walk_eqns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from qdtrace.ir.program import Eqn, Task
+    from qdtrace.analysis.accesses import Accesses, Site
+    from qdtrace.analysis.updates import Update
+    from qdtrace.ir.program import Eqn
 
     Array = np.ndarray[Any, Any]
-    Site = tuple[Eqn, Sequence[Eqn]]
-    """An access, and the equations around it."""
 
 MOST = 1 << 16
 """Largest number of iterations that are looked at; of more, the first and the last ones."""
@@ -41,67 +38,46 @@ _MOST_SITES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class KnownRace:
-    """A store to an element that another iteration accesses."""
-
-    store: Eqn
-    kind: str
-    """`lost` (an update of what the element held), `twice` (another store), `neighbour` (it is read) or `counted` (what
-    all accumulate is read)."""
-    operation: str | None = None
-    """The accumulation that a lost update is, or None if it is none."""
-
-
-@dataclass(frozen=True, slots=True)
 class KnownRaces:
     """The race of a task that is found, and what is not known."""
 
-    race: KnownRace | None
+    race: Race | None
     missing: frozenset[Var]
     """References whose elements may tell more."""
 
 
-def known_race(task: Task, arrays: Mapping[Var, Any], fixed: AbstractSet[Var]) -> KnownRaces:
+def known_race(found: Accesses, arrays: Mapping[Var, Any], fixed: AbstractSet[Var]) -> KnownRaces:
     """Returns the first race of a task by the indices that are known: `arrays` are elements of references, `fixed` the
     references that nothing stores to."""
-    values = task_values(task)
-    if task.index is None or task.kind == "serial" or values is None or values.count < 2:
-        return KnownRaces(None, frozenset())
-    sites = _open_sites(task)
-    if not sites:
+    values, task = found.iterations, found.task
+    places = [] if values is None else _open_places(found)
+    if values is None or not places:
         return KnownRaces(None, frozenset())
     first, end = values.start, values.start + values.count
     ends = [(first, end)] if values.count <= MOST else [(first, first + MOST // 2), (end - MOST // 2, end)]
     iterations = np.concatenate([np.arange(*each, dtype=np.int64) for each in ends])
-    made = definitions(task)
     loops = [(e.index, v) for e in walk_eqns(task.body) if e.primitive is FOR and (v := loop_values(*e.bounds))]
     steps: list[KnownValues] = []
     for k in (0, 1) if loops else (0,):
         start = {index: np.asarray(v.start + v.step * min(k, max(v.count - 1, 0))) for index, v in loops}
-        steps.append(KnownValues({task.index: iterations, **start}, made, arrays, fixed))
-    search = _Comparison(task, steps, Updates(made), analyse_uniformity(task).varying, len(iterations))
-    race = next((r for ones in sites.values() if (r := search.among(ones)) is not None), None)
+        start |= {task.index: iterations} if task.index is not None else {}
+        steps.append(KnownValues(start, found.updates.made, arrays, fixed))
+    search = _Comparison(found, steps, len(iterations))
+    race = next((r for ones in places if (r := search.among(ones)) is not None), None)
     return KnownRaces(race, frozenset(v for s in steps for v in s.missing))
 
 
-def _open_sites(task: Task) -> dict[Var, list[Site]]:
+def _open_places(found: Accesses) -> list[list[Site]]:
     """Returns the accesses of each written buffer of which nothing proves that iterations have their own elements."""
-    accesses = [(e, around) for e, around in walk_nested(task.body) if e.primitive in (LOAD, STORE, ACCUM)]
-    written = {reference(e) for e, _ in accesses if e.primitive in (STORE, ACCUM) and is_global(e.invars[0])}
-    found: dict[Var, list[Site]] = {}
-    for eqn, around in accesses:
-        if reference(eqn) in written:
-            found.setdefault(reference(eqn), []).append((eqn, around))
-    found = {ref: ones for ref, ones in found.items() if _may_meet(ones, task.index)}
-    proofs = Injectivity(task, AffineForms(task)) if found else None
+    by_buffer: dict[Var, list[Site]] = {}
+    for site in found.sites:
+        by_buffer.setdefault(reference(site.eqn), []).append(site)
 
     def is_open(ones: Sequence[Site]) -> bool:
-        if proofs is None:
-            return False
-        shared, *others = (proofs.keys(indices_of(e)) for e, _ in ones)
+        shared, *others = (found.proofs.keys(indices_of(e)) for e, _ in ones)
         return not shared.intersection(*others)
 
-    return {ref: ones for ref, ones in found.items() if is_open(ones)}
+    return [ones for ones in by_buffer.values() if _may_meet(ones, found.task.index) and is_open(ones)]
 
 
 def _may_meet(ones: Sequence[Site], index: Var | None) -> bool:
@@ -116,22 +92,20 @@ def _may_meet(ones: Sequence[Site], index: Var | None) -> bool:
 class _Comparison:
     """Comparison of the accesses of one buffer."""
 
-    task: Task
+    found: Accesses
     steps: Sequence[KnownValues]
-    updates: Updates
-    varying: frozenset[Var]
     count: int
 
-    def among(self, sites: Sequence[Site]) -> KnownRace | None:
+    def among(self, sites: Sequence[Site]) -> Race | None:
         """Returns the first race among accesses of a buffer."""
-        updates = {e: self.updates.of(e, around) for e, around in sites if e.primitive is STORE}
-        always = [(e, self._places(e)) for e, around in sites if self._runs(around, updates.get(e))]
+        updates = {e: self.found.updates.of(e, around) for e, around in sites if e.primitive is STORE}
+        always = [(s.eqn, self._places(s.eqn)) for s in sites if s.surely_runs(updates.get(s.eqn))]
         stores = [(e, p) for e, p in always if p is not None and e.primitive is not LOAD]
         reads = [(e, p) for e, p in always if p is not None and e.primitive is LOAD]
         values = {values_of(e)[0] for e, _ in stores}
         for store, around in sites:
             if store.primitive is ACCUM and any(self._counts_in_one(store, around, *other) for other in sites):
-                return KnownRace(store, "counted")
+                return Race("counted", store)
         for store, places in stores:
             update = updates.get(store)
             if update is not None and not (update.always and self._counts(update)):
@@ -139,32 +113,28 @@ class _Comparison:
             writers = [p for e, p in stores if e.primitive is STORE]
             if store.primitive is STORE and self._meets(places, writers):
                 if update is not None:
-                    return KnownRace(store, "lost", update.operation)
-                if update is None and self._differs(store) and not self._is_data(store):
-                    return KnownRace(store, "twice")
+                    return Race("lost", store, update.operation)
+                if not self.found.is_uniform(values_of(store)[0]) and not self.found.updates.loads(indices_of(store)):
+                    return Race("twice", store)
             added = [p for e, p in stores if e.primitive is ACCUM]
             if store.primitive is STORE and self._meets(places, added):
-                return KnownRace(store, "twice")
-            own = [p for e, p in reads if self.updates.is_element(e.outvar, store)]
+                return Race("twice", store)
+            own = [p for e, p in reads if self.found.updates.is_element(e.outvar, store)]
             if store.primitive is ACCUM and store.params["op"] == "add" and self._meets(places, own):
-                return KnownRace(store, "counted")
+                return Race("counted", store)
             moved = [p for e, p in reads if e.outvar in values]
             if store.primitive is STORE and self._meets(places, moved):
-                return KnownRace(store, "neighbour")
+                return Race("neighbour", store)
         return None
 
     def _counts_in_one(self, store: Eqn, around: Sequence[Eqn], other: Eqn, around_it: Sequence[Eqn]) -> bool:
         """Returns whether a read is of the one element to which iterations add under the same condition."""
-        if other.primitive is not LOAD or around != around_it or not self.updates.is_element(other.outvar, store):
+        if other.primitive is not LOAD or around != around_it or not self.found.updates.is_element(other.outvar, store):
             return False
         tests = [e.invars[0] for e in around if e.primitive is IF]
-        made = [self.updates.made.get(t) for t in tests if isinstance(t, Var)]
+        made = [self.found.updates.made.get(t) for t in tests if isinstance(t, Var)]
         is_one = any(e is not None and e.primitive is EQ for e in made)  # it may let one iteration through
-        return bool(tests) and not is_one and not any(a in self.varying for a in indices_of(store))
-
-    def _runs(self, around: Sequence[Eqn], update: Update | None) -> bool:
-        asked = None if update is None else update.asked
-        return all(e is asked or (e.primitive is FOR and surely_runs(e)) for e in around)
+        return bool(tests) and not is_one and self.found.is_one_element(store)
 
     def _places(self, eqn: Eqn) -> Array | None:
         """Returns the elements by step and iteration, or None if they are not known."""
@@ -187,12 +157,6 @@ class _Comparison:
                 return True
         return False
 
-    def _differs(self, store: Eqn) -> bool:
-        return values_of(store)[0] in self.varying
-
-    def _is_data(self, access: Eqn) -> bool:
-        return bool(self.updates.loads(indices_of(access)))
-
     def _counts(self, update: Update) -> bool:
         """Returns whether the order of two updates matters, or one of them may be lost."""
-        return update.operation in ("add", "sub", "mul") or any(a in self.varying for a in update.by)
+        return update.operation in ("add", "sub", "mul") or not all(map(self.found.is_uniform, update.by))

@@ -49,7 +49,7 @@ class Updates(Expressions):
         return self._accumulation(value, store) or self._function(value, store)
 
     def loads(self, atoms: Iterable[Atom]) -> list[Eqn]:
-        """Returns the loads that expressions are computed from."""
+        """Returns the loads that expressions are computed from, those of their indices included."""
         out: list[Eqn] = []
         work, seen = [*atoms], set[Var]()
         while work:
@@ -57,10 +57,8 @@ class Updates(Expressions):
             made = self.made.get(atom) if isinstance(atom, Var) and atom not in seen else None
             if isinstance(atom, Var) and made is not None:
                 seen.add(atom)
-                if made.primitive is LOAD:
-                    out.append(made)
-                else:
-                    work += made.invars
+                out += [made] if made.primitive is LOAD else []
+                work += made.invars
         return out
 
     def is_element(self, atom: Atom, store: Eqn) -> bool:

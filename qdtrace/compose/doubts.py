@@ -19,26 +19,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from qdtrace.analysis.known_races import KnownRace
-    from qdtrace.ir.program import Task, Var
+    from qdtrace.analysis.accesses import Accesses, Race
+    from qdtrace.ir.program import Var
 
 
 class Doubt(NamedTuple):
     """A task that may race, by what arguments hold."""
 
-    task: Task
+    accesses: Accesses
     arrays: Mapping[Var, Any]
     """Elements of references that are known."""
     fixed: AbstractSet[Var]
     """References that nothing stores to."""
-    warn: Callable[[KnownRace], None]
+    warn: Callable[[Race], None]
     numbers: Mapping[Var, int] = {}
     """Numbers of the arguments' leaves, by the references that have their elements."""
 
     def tell(self, leaves: Sequence[Any]) -> None:
         """Warns of a race that the arguments make."""
         given = {v: leaves[number] for v, number in self.numbers.items()}
-        found = known_race(self.task, {**self.arrays, **given}, self.fixed).race
+        found = known_race(self.accesses, {**self.arrays, **given}, self.fixed).race
         if found is not None:
             self.warn(found)
 

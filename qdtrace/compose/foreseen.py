@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from jax.core import Tracer
 
+from qdtrace.analysis.accesses import Accesses
 from qdtrace.analysis.certain_races import certain_race
 from qdtrace.analysis.known_races import known_race
 from qdtrace.analysis.lost_updates import lost_updates
@@ -24,7 +25,7 @@ from qdtrace.ir.walk import walk_eqns
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from qdtrace.analysis.known_races import KnownRace
+    from qdtrace.analysis.accesses import Race
     from qdtrace.ir.program import Atom, Eqn, Program, Task
 
 _ORDER = "iterations run in no order"
@@ -87,30 +88,23 @@ def _warn_of_races(program: Program, operands: Mapping[Var, object]) -> None:
     stored = {ref for task in program.tasks for ref in written(walk_eqns(task.body))}
     fixed = {v for v in operands if v not in stored}
     constants = {v: operands[v] for v in fixed if not isinstance(operands[v], Tracer)}
-    for task in program.tasks:
-        race = certain_race(task)
-        lost = [] if race is not None else lost_updates(task)
-        if race is not None:
-            _warn(race.kind, race.store)
-        for one in lost:
-            _warn("lost", one.store, one.operation)
-        if race is None and not lost:
-            known = known_race(task, constants, fixed)
-            if known.race is not None:
-                warn_of(known.race)
-            elif known.missing:
-                note_doubt({v: operands[v] for v in known.missing}, Doubt(task, constants, fixed, warn_of))
+    for accesses in map(Accesses, program.tasks):
+        race = certain_race(accesses)
+        found = [race] if race is not None else lost_updates(accesses)
+        if not found:
+            known = known_race(accesses, constants, fixed)
+            found = [known.race] if known.race is not None else []
+            if not found and known.missing:
+                note_doubt({v: operands[v] for v in known.missing}, Doubt(accesses, constants, fixed, _warn))
+        for one in found:
+            _warn(one)
 
 
-def warn_of(race: KnownRace) -> None:
-    """Warns of a race whose indices are known."""
-    _warn(race.kind, race.store, race.operation)
-
-
-def _warn(kind: str, store: Eqn, operation: str | None = None) -> None:
-    rule, fix = (_LOST, _FIXES[operation]) if kind == "lost" else _RACES[kind]
-    text = rule.format(name=reference(store).hint)
-    warn(f"{text}\nhelp: {fix}" if kind == "lost" else f"a race: {text}, as {_ORDER}\nhelp: {fix}", store.loc)
+def _warn(race: Race) -> None:
+    is_lost = race.kind == "lost"
+    rule, fix = (_LOST, _FIXES[race.operation]) if is_lost else _RACES[race.kind]
+    text = rule.format(name=reference(race.store).hint)
+    warn(f"{text}\nhelp: {fix}" if is_lost else f"a race: {text}, as {_ORDER}\nhelp: {fix}", race.store.loc)
 
 
 def _refuse_endless(program: Program) -> None:

@@ -1,0 +1,88 @@
+"""The accesses of a task that may race, and what the searches for races ask of them."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from qdtrace.analysis.index.affine import AffineForms
+from qdtrace.analysis.index.injectivity import Injectivity
+from qdtrace.analysis.index.trips import surely_runs, task_values
+from qdtrace.analysis.uniformity import analyse_uniformity
+from qdtrace.analysis.updates import Updates
+from qdtrace.frozen import frozen
+from qdtrace.ir.memory import indices_of, reference
+from qdtrace.ir.primitives import ACCUM, FOR, LOAD, STORE
+from qdtrace.ir.program import is_global
+from qdtrace.ir.walk import definitions, walk_nested
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from qdtrace.analysis.updates import Update
+    from qdtrace.ir.program import Atom, Eqn, Task
+
+
+class Site(NamedTuple):
+    """An access, and the equations around it, outermost first."""
+
+    eqn: Eqn
+    around: Sequence[Eqn]
+
+    def surely_runs(self, update: Update | None = None) -> bool:
+        """Returns whether each iteration gets here, but for the condition by which an update asks for an extreme."""
+        asked = None if update is None else update.asked
+        return all(e is asked or (e.primitive is FOR and surely_runs(e)) for e in self.around)
+
+
+@frozen(slots=True)
+class Race:
+    """A store to an element that another iteration accesses."""
+
+    kind: str
+    """`steps` (one element, and no iteration asks which one it is), `update` (one element, whose old value is read),
+    `last` (one element), `lost` (an update of what the element held), `twice` (another store), `neighbour` (it is read)
+    or `counted` (what all accumulate is read)."""
+    store: Eqn
+    operation: str | None = None
+    """The accumulation that is the same as a lost update: `add`, `sub`, `mul`, `min` or `max`; None if none is."""
+
+
+class Accesses:
+    """The accesses of one task to the buffers that it writes; none where it has not several iterations in no order."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.iterations = task_values(task)
+        """The values of the index; None if they are not known."""
+        several = task.kind != "serial" and (self.iterations is None or self.iterations.count > 1)
+        nested = map(Site._make, walk_nested(task.body) if task.index is not None and several else ())
+        kinds = LOAD, STORE, ACCUM
+        sites = [s for s in nested if s.eqn.primitive in kinds and is_global(s.eqn.invars[0])]
+        written = {reference(s.eqn) for s in sites if s.eqn.primitive is not LOAD}
+        self.sites = [s for s in sites if reference(s.eqn) in written]
+
+    @cached_property
+    def updates(self) -> Updates:
+        """The updates among the stores, and the equation that makes each variable."""
+        return Updates(definitions(self.task))
+
+    @cached_property
+    def forms(self) -> AffineForms:
+        """The indices as affine forms."""
+        return AffineForms(self.task, flips=True)
+
+    @cached_property
+    def proofs(self) -> Injectivity:
+        """Proofs that iterations have elements of their own."""
+        return Injectivity(self.task, self.forms)
+
+    @cached_property
+    def is_uniform(self) -> Callable[[Atom], bool]:
+        """Returns whether all iterations have one value; what they read of buffers that the task writes may differ."""
+        racing = frozenset(s.eqn.outvar for s in self.sites if s.eqn.primitive is LOAD)
+        return analyse_uniformity(self.task, varying=racing).is_uniform
+
+    def is_one_element(self, eqn: Eqn) -> bool:
+        """Returns whether all iterations access one element."""
+        return all(map(self.is_uniform, indices_of(eqn)))
