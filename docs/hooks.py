@@ -37,6 +37,8 @@ LINK = re.compile(
 front of a table of code took minutes."""
 BEHIND = re.compile(r"design/|benchmarks/|architecture|hacking|coverage")
 """Pages that search lists behind the others."""
+PLOT = re.compile(r"(!\[[^\]]*\]\((\S+))\.svg\)")
+"""A plot of a page."""
 NOT_RUN = "!!! note\n    One picture of this notebook is shown. `make notebooks docs` runs it first, for all.\n\n"
 
 
@@ -90,4 +92,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         is_page = path.parts[0] == "docs" and not (ROOT / path).is_dir()
         return match[0] if is_page or not (ROOT / path).exists() else text
 
-    return LINK.sub(relinked, markdown)
+    def for_each_width(match: re.Match[str]) -> str:
+        narrow = os.path.normpath(here / f"{match[2]}-narrow.svg")
+        both = f"{match[1]}.svg#only-wide){match[1]}-narrow.svg#only-narrow)"  # docs/style.css shows one of them
+        return both if files.get_file_from_path(narrow) else match[0]
+
+    return PLOT.sub(for_each_width, LINK.sub(relinked, markdown))

@@ -64,10 +64,18 @@ def rows_of(page: Path) -> list[Row]:
 
 
 def plot(name: str, rows: list[Row], title: str) -> None:
+    """Writes docs/pictures/NAME.svg, and NAME-narrow.svg for telephones, which has the labels above the bars."""
+    for narrow in (False, True):
+        _plot(f"{name}-narrow" if narrow else name, rows, title, narrow)
+
+
+def _plot(name: str, rows: list[Row], title: str, narrow: bool) -> None:
     """Writes docs/pictures/NAME.svg: a bar a row, from 1 (as fast as the peer) to its factor."""
-    figure, axis = plt.subplots(figsize=(8, 0.8 + 0.27 * len(rows)), layout="constrained")
+    size = (3.85, 0.8 + 0.36 * len(rows)) if narrow else (8, 0.8 + 0.27 * len(rows))
+    figure, axis = plt.subplots(figsize=size, layout="constrained")
     for k, row in enumerate(reversed(rows)):
-        axis.barh(k, row.factor - 1, left=1, color=FASTER if row.factor >= 1 else SLOWER, height=0.7)
+        color = FASTER if row.factor >= 1 else SLOWER
+        axis.barh(k, row.factor - 1, left=1, color=color, height=0.4 if narrow else 0.7)
         right = row.factor >= 1
         axis.annotate(
             f"{row.factor:.0f}" if row.factor >= 100 else f"{row.factor:.3g}",
@@ -78,13 +86,21 @@ def plot(name: str, rows: list[Row], title: str) -> None:
             ha="left" if right else "right",
             fontsize=8,
         )
+        if narrow:
+            label, ends = row.label.replace("`", ""), ("axes fraction", "data")
+            axis.annotate(label, (0, k + 0.25), xycoords=ends, va="bottom", fontsize=7)
     axis.set_xscale("log")
     low, high = min(r.factor for r in rows), max(r.factor for r in rows)
     axis.set_xlim(min(0.7, 0.4 * low), max(1.5, 2.2 * high))
-    axis.axvline(1, color=OURS, linewidth=1)
-    axis.set_yticks(range(len(rows)), [r.label for r in reversed(rows)], fontsize=8)
+    if narrow:
+        axis.axvline(1, color="#b0bec5", linewidth=1, zorder=0)  # behind the labels
+        axis.set_yticks([])
+        axis.set_ylim(-0.5, len(rows))
+    else:
+        axis.axvline(1, color=OURS, linewidth=1)
+        axis.set_yticks(range(len(rows)), [r.label for r in reversed(rows)], fontsize=8)
     axis.set_xlabel("time of the peer / time of qdtrace", fontsize=8)
-    axis.set_title(title, fontsize=10, loc="left")
+    axis.set_title(title, fontsize=8 if narrow else 10, loc="left", wrap=True)
     axis.spines[["top", "right", "left"]].set_visible(False)
     axis.tick_params(length=0, labelsize=8)
     axis.xaxis.set_minor_formatter("")

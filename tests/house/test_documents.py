@@ -116,7 +116,8 @@ def test_pictures_are_small_and_shown() -> None:
     texts = "".join((ROOT / page).read_text() for page in [*PAGES, Path("README.md")])
     pictures = [p for p in (ROOT / "docs/pictures").iterdir() if p.suffix in (".svg", ".png")]
     assert len(pictures) > 5
-    assert [p.name for p in pictures if p.name not in texts or p.stat().st_size > 100_000] == []
+    shown = [p for p in pictures if p.name.replace("-narrow", "") in texts]  # docs/hooks.py adds those for telephones
+    assert [p.name for p in pictures if p not in shown or p.stat().st_size > 100_000] == []
 
 
 def test_the_language_names_what_a_body_is_written_with() -> None:

@@ -169,6 +169,13 @@ def _builtin(call: ast.Call, own: str, first: str, operands: list[str]) -> tuple
             return what, f"`{(' | ' if own == 'any' else ' & ').join(map(bracketed, items))}`"
         case "any" | "all":
             return what, f"`jnp.{own}(jnp.stack({stacked}))`"
+        case "pow" if len(operands) == 3:
+            base, exponent, modulus = call.args
+            remainder = ast.unparse(ast.BinOp(ast.BinOp(base, ast.Pow(), exponent), ast.Mod(), modulus))
+            step = ast.unparse(ast.BinOp(ast.BinOp(ast.Name("r"), ast.Mult(), base), ast.Mod(), modulus))
+            return "`pow` with a modulus", (
+                f"`{remainder}` if the power fits its dtype, else a loop of products, `r = {step}`"
+            )
         case "float" | "int" | "complex" | "bool":
             return what, f"`{bracketed(call.args[0])}.astype({own})`"
         case "range":

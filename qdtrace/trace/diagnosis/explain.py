@@ -229,7 +229,8 @@ _TRACER = re.compile(r"\b(?:\w*Jaxpr|Jit)Tracer(?:\([^()]*\))?")
 _BITWISE = re.compile(r"(?:and|or|xor|not) does not accept dtype (\w+)")
 _STATIC = re.compile(
     r"format string passed to \w*(?:Tracer|Cell|Buffer)\b|does not support ufuncs|"
-    r"setting an array element with a sequence|unhashable type: '\w*Tracer'"
+    r"setting an array element with a sequence|unhashable type: '\w*Tracer'|"
+    r"(?:_operator_pow|method)\(\) takes 2 positional arguments but 3|for \*\* or pow\(\)"
 )
 """Errors of Python and NumPy that a traced value is the reason for."""
 _OPERANDS = re.compile(r"(?<=[:,( ])'(?:\w*Tracer|Buffer|Cell)'")
