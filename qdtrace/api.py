@@ -29,7 +29,6 @@ from qdtrace.failures import raise_failures
 from qdtrace.trace import compat
 from qdtrace.trace.arguments import as_buffer, as_values, run_inlined
 from qdtrace.trace.context import get_current
-from qdtrace.trace.source import user_loc
 from qdtrace.wrapped import Wrapped
 
 if TYPE_CHECKING:
@@ -399,9 +398,8 @@ def _in_our_terms(error: Exception, name: str, arguments: Any) -> QdError | None
     if text.startswith("Non-hashable static arguments"):
         kind = re.search(r"object of type <class '([^']+)'>, (.*)\. The error was", text)
         got = f"{kind[1]} {kind[2]}" if kind else "one that is not"
-        return TraceTypeError(
+        return TraceTypeError.here(
             f"{name}: a static argument needs to be hashable, got {got}",
-            loc=user_loc(),
             help="give a tuple in place of a list, or a frozen dataclass; arrays are not static",
         )
     return _not_an_array(error, name, arguments)
@@ -418,9 +416,8 @@ def _not_an_array(error: Exception, name: str, arguments: Any) -> TraceTypeError
         kinds = [x.dtype for x in jax.tree.leaves(arguments) if isinstance(x, np.ndarray) and x.dtype.kind in "OSUMmV"]
         kind = f"an array of {kinds[0]}" if kinds else kind
     argument = re.split(r"[.\[]", path[1])[0]
-    return TraceTypeError(
+    return TraceTypeError.here(
         f"{name}: the argument `{path[1].rstrip('.')}` needs to be an array, a number or a pytree of them, got {kind}",
-        loc=user_loc(),
         help=f"make it static: qd.jit(f, static_argnames={argument!r}), or register its class with qd.dataclass",
     )
 
@@ -459,9 +456,8 @@ def _from_dlpack(x: Any) -> Any:
         with contextlib.suppress(*refusals):
             return np.from_dlpack(x)
         kind = f"{type(x).__module__}.{type(x).__qualname__}"
-        raise TraceTypeError(
+        raise TraceTypeError.here(
             f"an argument of type {kind} cannot be read by DLPack: {str(error).splitlines()[0]}",
-            loc=user_loc(),
             help="hand over a contiguous array without a gradient: `t.detach().contiguous()` in torch, "
             "`cupy.ascontiguousarray(a)` in CuPy",
         ) from None

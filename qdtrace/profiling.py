@@ -25,7 +25,6 @@ from qdtrace.launches import Listening
 from qdtrace.profile_table import Profile, Row
 from qdtrace.trace.indexing import is_static_int
 from qdtrace.trace.loops import range as qd_range
-from qdtrace.trace.source import user_loc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -65,18 +64,17 @@ def profile(f: Callable[P, Any], *, runs: int = 5) -> Callable[P, Profile]:
     [('doubling', 8000, 1000)]
     """
     if not callable(f):
-        raise TraceTypeError(f"qd.profile needs a function, got {type(f).__name__}", loc=user_loc())
+        raise TraceTypeError.here(f"qd.profile needs a function, got {type(f).__name__}")
     if not is_static_int(runs) or runs < 1:
-        raise TraceValueError(f"qd.profile needs runs to be a positive integer, got {runs!r}", loc=user_loc())
+        raise TraceValueError.here(f"qd.profile needs runs to be a positive integer, got {runs!r}")
     name = getattr(f, "__name__", type(f).__name__)
 
     @boundary
     @functools.wraps(f)
     def profiled(*args: P.args, **kwargs: P.kwargs) -> Profile:
         if any(isinstance(x, Tracer) for x in jax.tree.leaves((args, kwargs))):
-            raise TraceTypeError(
+            raise TraceTypeError.here(
                 f"qd.profile runs `{name}`, so it needs arrays, got a traced value",
-                loc=user_loc(),
                 help="call qd.profile around jax.jit, jax.grad and jax.vmap, not inside of them",
             )
         return _profiled(f, name, runs, args, kwargs)
@@ -101,9 +99,8 @@ def _profiled(f: Callable[..., Any], name: str, runs: int, args: Any, kwargs: An
             found.append(listening.launches)
             left_out = max(left_out, listening.left_out)
     if not any(found):
-        raise TraceValueError(
+        raise TraceValueError.here(
             f"qd.profile: no task ran in `{name}`",
-            loc=user_loc(),
             notes=["with debug=True loops run in the interpreter, which has no tasks"] if current().debug else (),
             help="give a function that runs loops of qd.jit or qd.vmap; what XLA runs of them (code generator `xla` in "
             "Lowered.tasks) is in a trace of jax.profiler",

@@ -23,7 +23,6 @@ from qdtrace.trace.context import get_current
 from qdtrace.trace.dtypes import mode_for
 from qdtrace.trace.loops import ndrange
 from qdtrace.trace.loops import range as qd_range
-from qdtrace.trace.source import user_loc
 from qdtrace.vmap_batch import chosen_stages, placed, run_stages
 from qdtrace.vmap_cache import compiled_for
 from qdtrace.vmap_plan import (
@@ -231,9 +230,8 @@ def _unmapped(mapping: Mapping, plan: Plan, args: Any, kwargs: Any) -> dict[int,
     except ValueError as error:
         if "out_axes" not in str(error):
             raise
-        raise TraceValueError(
+        raise TraceValueError.here(
             "qd.vmap: a result with out_axes=None depends on a mapped argument",
-            loc=user_loc(),
             help="give the result an axis, as in out_axes=0",
         ) from None
     finally:
@@ -269,9 +267,8 @@ def _lane(
     with mapping.named(leaves, axes):
         out = without_cells(mapping.f(*args, **kwargs))
     if not is_last and context.lanes is expected:
-        raise TraceValueError(
+        raise TraceValueError.here(
             "qd.vmap: the function called another qd.vmap the first time it was traced, and none the second time",
-            loc=user_loc(),
             help="let what the function does depend on its arguments only",
         )
     return out

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import ad
 
 from qdtrace.api import jit
 from qdtrace.errors import UnsupportedError
-from qdtrace.groups.primitive import batch_of, lanes_of, with_more_lanes
+from qdtrace.groups.primitive import batch_of, lanes_of, transposed, with_more_lanes
 from qdtrace.trace import compat
 from qdtrace.trace.allocation import empty
 from qdtrace.trace.loops import ndrange
@@ -199,23 +199,8 @@ def _tangents(
 
 def _adjoints(adjoints: Sequence[Any], *operands: Any, jaxpr: Any, mapped: Sequence[bool]) -> list[Any]:
     """Transposes the batch, with kernels of single equations."""
-    linear = [ad.is_undefined_primal(x) for x in operands]
-    given = [k for k, ct in enumerate(adjoints) if type(ct) is not ad.Zero]
-    if not given:
-        return [ad.Zero(x.aval) if is_linear else None for x, is_linear in zip(operands, linear, strict=True)]
-
-    def rule(known: Any, cts: Any) -> Any:
-        def applied(*ys: Any) -> list[Any]:
-            left, right = iter(ys), iter(known)
-            made = batch_of(jaxpr, mapped)(*(next(left) if is_linear else next(right) for is_linear in linear))
-            return [made[k] for k in given]
-
-        likes = (x.aval for x, is_linear in zip(operands, linear, strict=True) if is_linear)
-        return jax.linear_transpose(applied, *(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in likes))(cts)
-
-    known = [x for x, is_linear in zip(operands, linear, strict=True) if not is_linear]
-    made = iter(with_kernels(rule)(known, [adjoints[k] for k in given]))
-    return [next(made) if is_linear else None for is_linear in linear]
+    types = [x.aval for x in operands if ad.is_undefined_primal(x)]
+    return transposed(batch_of(jaxpr, mapped), types, adjoints, operands, with_kernels)
 
 
 def _mapped(operands: Sequence[Any], axes: Sequence[Any], *, jaxpr: Any, mapped: Sequence[bool]) -> tuple[Any, Any]:
@@ -231,10 +216,6 @@ def _plain(*operands: Any, jaxpr: Any, mapped: Sequence[bool]) -> list[Any]:
     return batch_of(jaxpr, mapped)(*operands)
 
 
-compat.run_by_jit(panels_p)
-panels_p.def_abstract_eval(_types)
+compat.define(panels_p, _types, _mapped, _plain, cpu=_lowered)
 ad.primitive_jvps[panels_p] = _tangents
 ad.primitive_transposes[panels_p] = _adjoints
-batching.primitive_batchers[panels_p] = _mapped
-mlir.register_lowering(panels_p, mlir.lower_fun(_plain, multiple_results=True))
-mlir.register_lowering(panels_p, mlir.lower_fun(_lowered, multiple_results=True), platform="cpu")

@@ -158,9 +158,8 @@ def with_objects(mapping: Mapping, args: Any, kwargs: Any) -> tuple[Mapping, lis
     objects = tuple((k, x) for k, x in enumerate(leaves) if not is_value(x))
     for k, x in objects:
         if axes[k] is not None:
-            raise TraceTypeError(
+            raise TraceTypeError.here(
                 f"qd.vmap needs an array, a number or a pytree of them where it maps, got {type(x).__name__}",
-                loc=user_loc(),
                 help="give it the entry None in in_axes, or to the function beforehand: functools.partial",
             )
     rest = [k for k, x in enumerate(leaves) if is_value(x)]
@@ -293,10 +292,9 @@ def slot_of(element: Any, axes: Sequence[int | None], sizes: Sequence[int]) -> S
         axis = axes[level]
         assert axis is not None
         if not -len(shape) - 1 <= axis <= len(shape):
-            raise TraceTypeError(
+            raise TraceTypeError.here(
                 f"qd.vmap needs an axis within the rank of the result, got out_axes={axis} for shape "
                 f"{(sizes[level], *shape)}",
-                loc=user_loc(),
             )
         axis %= len(shape) + 1
         shape.insert(axis, sizes[level])
@@ -389,9 +387,8 @@ def _collective(eqn: Any, names: tuple[Any, ...]) -> UnsupportedError:
 def _check_results(leaves: list[Any]) -> None:
     for leaf in leaves:
         if not isinstance(leaf, (bool, int, float, complex, np.generic, np.ndarray, jax.Array)):
-            raise TraceTypeError(
+            raise TraceTypeError.here(
                 f"qd.vmap needs a function that gives arrays, numbers or pytrees of them, got {type(leaf).__name__}",
-                loc=user_loc(),
                 help="return the parts that are arrays",
             )
 
@@ -456,9 +453,8 @@ def _flat_axes(axes: Any, tree: Any, what: str, of: str) -> list[int | None]:
         flat = [axes]
     if all(a is None or (isinstance(a, int) and not isinstance(a, bool)) for a in flat):
         return flat
-    raise TraceTypeError(
+    raise TraceTypeError.here(
         f"qd.vmap needs {what} to be an int, None or a prefix of the {of}' pytree, got {axes!r}",
-        loc=user_loc(),
         help=f"give one entry for each of the {of}: `{what}=(0, None)` for two",
     )
 
@@ -496,23 +492,20 @@ def _batch_size(leaves: Sequence[Any], axes: Sequence[int | None], given: int | 
             continue
         shape = x.shape if hasattr(x, "shape") else jnp.shape(x)
         if not -len(shape) <= a < len(shape):
-            raise TraceTypeError(
+            raise TraceTypeError.here(
                 f"qd.vmap needs an axis within the rank of the argument, got axis {a} of shape {shape}",
-                loc=user_loc(),
                 help="give in_axes an entry for each argument, None for one that all elements share; make an array of "
                 "a list: `jnp.array(values)`",
             )
         sizes[shape[a]] = None
     if not sizes:
-        raise TraceValueError(
+        raise TraceValueError.here(
             "qd.vmap needs at least one mapped argument, got in_axes=None for all",
-            loc=user_loc(),
             help="give an axis to one argument, or the size by axis_size=n, or call the function without qd.vmap",
         )
     if len(sizes) > 1:
-        raise TraceValueError(
+        raise TraceValueError.here(
             f"qd.vmap needs one batch size, got {', '.join(map(str, sizes))}",
-            loc=user_loc(),
             notes=() if given is None else (f"axis_size={given} says one of them",),
             help="give arguments of equal length along the mapped axes, or in_axes=None for one that all share",
         )

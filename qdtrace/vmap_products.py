@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import ad
 
 from qdtrace.api import jit
 from qdtrace.frozen import frozen
@@ -235,13 +235,5 @@ def _type(x: Any, y: Any, **params: Any) -> Any:
     return compat.array_type(made.shape, made.dtype, (x, y))
 
 
-compat.run_by_jit(product_p)
-product_p.def_abstract_eval(_type)
-ad.defbilinear(
-    product_p,
-    _adjoint(0),
-    _adjoint(1),
-)
-batching.primitive_batchers[product_p] = _batched
-mlir.register_lowering(product_p, mlir.lower_fun(lax.dot_general, multiple_results=False))
-mlir.register_lowering(product_p, mlir.lower_fun(_product, multiple_results=False), platform="cpu")
+compat.define(product_p, _type, _batched, lax.dot_general, cpu=_product)
+ad.defbilinear(product_p, _adjoint(0), _adjoint(1))

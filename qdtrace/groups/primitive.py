@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import ad, mlir
 
 from qdtrace.groups.work import HEAVY
 from qdtrace.trace import compat
@@ -188,30 +188,50 @@ def _adjoints(
     adjoints: Sequence[Any], *operands: Any, jaxpr: Any, mapped: Sequence[bool], interpret: bool
 ) -> list[Any]:
     """Transposes one lane; adjoints of an operand that all lanes share are summed over them."""
-    f = compat.function_of(jaxpr)
     linear = [ad.is_undefined_primal(x) for x in operands]
-    types = [v.aval for v in compat.open_jaxpr(jaxpr).invars]
+    moved = [m for m, is_linear in zip(mapped, linear, strict=True) if is_linear]
+    held = [m for m, is_linear in zip(mapped, linear, strict=True) if not is_linear]
+    lane = compat.open_jaxpr(jaxpr).invars
+    types = [v.aval for v, is_linear in zip(lane, linear, strict=True) if is_linear]
+
+    def of_lanes(f: Callable[..., Any]) -> Callable[..., list[Any]]:
+        def run(*xs: Any) -> list[Any]:
+            made = grouped(f, [*held, *[True] * (len(xs) - len(held))], interpret=interpret)(*xs)
+            return [y if m else jnp.sum(y, 0) for y, m in zip(made, moved, strict=True)]
+
+        return run
+
+    return transposed(compat.function_of(jaxpr), types, adjoints, operands, of_lanes)
+
+
+def transposed(
+    f: Callable[..., Any],
+    types: Sequence[Any],
+    adjoints: Sequence[Any],
+    operands: Sequence[Any],
+    change: Callable[[Callable[..., Any]], Callable[..., Sequence[Any]]],
+) -> list[Any]:
+    """Returns the adjoints of the operands, of these `types`, in which a function with a list of results is linear.
+
+    `change` returns what runs the transposed function, whose operands are the other ones of `f`, then adjoints.
+    """
+    linear = [ad.is_undefined_primal(x) for x in operands]
     given = [k for k, ct in enumerate(adjoints) if type(ct) is not ad.Zero]
     if not given:
         return [ad.Zero(x.aval) if is_linear else None for x, is_linear in zip(operands, linear, strict=True)]
     residuals = [x for x, is_linear in zip(operands, linear, strict=True) if not is_linear]
+    likes = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in types]
 
-    def transposed(*xs: Any) -> list[Any]:
+    def back(*xs: Any) -> list[Any]:
         def applied(*ys: Any) -> list[Any]:
             left, right = iter(ys), iter(xs)
             made = f(*(next(left) if is_linear else next(right) for is_linear in linear))
             return [made[k] for k in given]
 
-        likes = [t for t, is_linear in zip(types, linear, strict=True) if is_linear]
         return list(jax.linear_transpose(applied, *likes)(list(xs[len(residuals) :])))
 
-    flags = [m for m, is_linear in zip(mapped, linear, strict=True) if not is_linear] + [True] * len(given)
-    cts = [adjoints[k] for k in given]
-    made = iter(grouped(transposed, flags, interpret=interpret)(*residuals, *cts))
-    return [
-        (next(made) if m else jnp.sum(next(made), 0)) if is_linear else None
-        for m, is_linear in zip(mapped, linear, strict=True)
-    ]
+    made = iter(change(back)(*residuals, *(adjoints[k] for k in given)))
+    return [next(made) if is_linear else None for is_linear in linear]
 
 
 def _mapped(
@@ -242,10 +262,7 @@ def with_more_lanes(
     return [y.reshape(more, lanes, *y.shape[1:]) for y in outs], [0] * len(outs)
 
 
-compat.run_by_jit(group_p)
-group_p.def_abstract_eval(_types)
+compat.define(group_p, _types, _mapped, _anywhere)
 ad.primitive_jvps[group_p] = _tangents
 ad.primitive_transposes[group_p] = _adjoints
-batching.primitive_batchers[group_p] = _mapped
-mlir.register_lowering(group_p, mlir.lower_fun(_anywhere, multiple_results=True))
 mlir.register_lowering(group_p, _on_nvidia, platform="cuda")

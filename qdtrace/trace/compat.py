@@ -34,7 +34,7 @@ from jax._src.effects import Effect
 from jax._src.interpreters.ad import custom_lin_p, jvp_jaxpr
 from jax._src.random.threefry2x32 import threefry_prng_impl
 from jax.core import ShapedArray, Tracer, eval_jaxpr
-from jax.interpreters import ad, partial_eval
+from jax.interpreters import ad, batching, mlir, partial_eval
 from jax.sharding import NamedSharding, PartitionSpec
 
 from qdtrace.tracebacks import hide_from_jax
@@ -399,9 +399,23 @@ def trace_of(tracer: object) -> object | None:
     return getattr(tracer, "_trace", None)
 
 
-def run_by_jit(primitive: Primitive) -> None:
-    """Has a primitive that is met outside of a trace run as a program of its own."""
+def define(
+    primitive: Primitive,
+    types: Callable[..., Any],
+    batch: Callable[..., Any],
+    run: Callable[..., Any],
+    **on: Callable[..., Any],
+) -> None:
+    """Defines a primitive of arrays: the types of its results, its rule of batches, and the JAX function that runs it.
+
+    `on` are functions for platforms of their own. Outside of a trace it runs as a program of its own.
+    """
     primitive.def_impl(lambda *operands, **params: jax.jit(functools.partial(primitive.bind, **params))(*operands))
+    primitive.def_abstract_eval(types)
+    batching.primitive_batchers[primitive] = batch
+    for platform, function in ((None, run), *on.items()):
+        lowering = mlir.lower_fun(function, multiple_results=primitive.multiple_results)
+        mlir.register_lowering(primitive, lowering, platform=platform)
 
 
 def bind_eqn(eqn: Any, values: list[Any]) -> list[Any]:

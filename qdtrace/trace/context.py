@@ -217,9 +217,8 @@ def current(what: str) -> TraceContext:
 
 def outside(what: str) -> TraceValueError:
     """Returns the error for an operation where no trace is running."""
-    return TraceValueError(
+    return TraceValueError.here(
         f"{what} is used outside of a function decorated with qd.jit",
-        loc=source.user_loc(),
         help="move it into a function and decorate that with @qd.jit",
     )
 
@@ -258,10 +257,9 @@ def emit(primitive: Any, *operands: Any, **params: Any) -> Any:
     """Binds a marker in the running trace."""
     context = current(f"qd.{primitive.name[3:]}")
     if context.borrowed and primitive.name in _STORES and id(operands[0]) in context.borrowed:
-        raise TraceValueError(
+        raise TraceValueError.here(
             "a qd.jit function called inside a loop cannot store into its arguments: they are values, not the "
             "caller's memory",
-            loc=source.user_loc(),
             help="return the new value, or remove @qd.jit from the function: a plain one is given the buffers",
         )
     context.closed_when = None

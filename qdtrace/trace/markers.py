@@ -20,7 +20,6 @@ from jax.core import ShapedArray
 from jax.interpreters import ad, batching
 
 from qdtrace.errors import GradientError, UnsupportedError
-from qdtrace.trace import source
 from qdtrace.trace.compat import QD, Maker, Primitive
 from qdtrace.trace.context import outside
 
@@ -54,18 +53,16 @@ def _marker(name: str, rule: Callable[..., Any], *, results: int, shown: str = "
     def batch(_: Any = (), axes: Any = (), **__: Any) -> Any:
         if takes_handle and axes and axes[0] is not None:
             raise _given_a_buffer("jax.vmap")
-        raise UnsupportedError(
+        raise UnsupportedError.here(
             f"{shown} inside jax.vmap needs operands without a batch axis",
-            loc=source.user_loc(),
             help="write the batch as a loop: `for k in qd.range(n):`, or apply jax.vmap to the whole qd.jit function",
         )
 
     def differentiate(_: Any = (), tangents: Any = (), **__: Any) -> Any:
         if takes_handle and tangents and type(tangents[0]) is not ad.Zero:
             raise _given_a_buffer("jax.grad")
-        raise GradientError(
+        raise GradientError.here(
             f"{shown} cannot be differentiated by jax.grad or jax.jvp inside a traced function",
-            loc=source.user_loc(),
             help="differentiate a pure function there (values in, values out), or apply jax.grad to the whole qd.jit "
             "function",
         )
@@ -79,9 +76,8 @@ def _marker(name: str, rule: Callable[..., Any], *, results: int, shown: str = "
 
 
 def _given_a_buffer(transformation: str) -> UnsupportedError:
-    return UnsupportedError(
+    return UnsupportedError.here(
         f"{transformation} needs values, got a buffer",
-        loc=source.user_loc(),
         help=f"give it the content: `{transformation}(f)(x[...])`",
         wants="array",
     )
