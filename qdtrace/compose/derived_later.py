@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 from jax.interpreters import ad
 
@@ -11,23 +11,22 @@ from qdtrace.compose.call import call_p, derivative_p
 from qdtrace.compose.garbage import paused_garbage_collection
 from qdtrace.compose.loop_derivative import loop_p
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
+@paused_garbage_collection()
+def _run(number: int, *operands: Any, **params: Any) -> Any:
+    """Runs one of JAX's rules for calls and loops around them."""
+    # Loaded here: they load `autodiff`, which only derivatives need.
+    from qdtrace.compose.derivative import jvp_of_call
+    from qdtrace.compose.transposed import transpose_of_call, transpose_of_derivative
+    from qdtrace.compose.transposed_loop import transpose_of_loop
 
-def _later(module: str, name: str) -> Callable[..., Any]:
-    """Returns a rule of JAX in a module of this package, which loads `autodiff`: that is for derivatives alone."""
-
-    def rule(*operands: Any, **params: Any) -> Any:
-        with paused_garbage_collection():
-            return getattr(importlib.import_module(f"qdtrace.compose.{module}"), name)(*operands, **params)
-
-    return rule
+    rules = jvp_of_call, transpose_of_call, transpose_of_derivative, transpose_of_loop
+    return rules[number](*operands, **params)
 
 
 def register() -> None:
     """Has JAX differentiate calls, and transpose them and loops around them."""
-    ad.primitive_jvps[call_p] = _later("derivative", "jvp_of_call")
-    ad.primitive_transposes[call_p] = _later("transposed", "transpose_of_call")
-    ad.primitive_transposes[derivative_p] = _later("transposed", "transpose_of_derivative")
-    ad.primitive_transposes[loop_p] = _later("transposed_loop", "transpose_of_loop")
+    ad.primitive_jvps[call_p] = partial(_run, 0)
+    ad.primitive_transposes[call_p] = partial(_run, 1)
+    ad.primitive_transposes[derivative_p] = partial(_run, 2)
+    ad.primitive_transposes[loop_p] = partial(_run, 3)
