@@ -60,6 +60,7 @@ from qdtrace.trace.structs import dataclass
 from qdtrace.vmap import vmap
 
 if TYPE_CHECKING:
+    from qdtrace.algorithms.sorting import argsort, sort
     from qdtrace.gradient_check import check_grads
     from qdtrace.lowered import Lowered
     from qdtrace.profile_table import Profile
@@ -93,6 +94,7 @@ __all__ = [
     "TraceValueError",
     "UnsupportedError",
     "VerifyError",
+    "argsort",
     "atomic_add",
     "atomic_and",
     "atomic_cas",
@@ -129,6 +131,7 @@ __all__ = [
     "otherwise",
     "profile",
     "range",
+    "sort",
     "stats",
     "value_and_grad",
     "vjp",
@@ -142,9 +145,11 @@ __all__ = [
 _LATER = {
     "Lowered": "qdtrace.lowered",
     "Profile": "qdtrace.profile_table",
+    "argsort": "qdtrace.algorithms.sorting",
     "check_grads": "qdtrace.gradient_check",
     "def_import_rule": "qdtrace.trace.importer",
     "profile": "qdtrace.profiling",
+    "sort": "qdtrace.algorithms.sorting",
 }
 """Public names whose modules need passes or import rules, and are imported when they are first used."""
 

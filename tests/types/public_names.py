@@ -276,6 +276,13 @@ qd.def_import_rule("cube", cube)
 assert_type(cube(X), jax.Array)
 
 
+# --- algorithms
+def algorithms(keys: jax.Array | npt.NDArray[np.int32], x: ArrayLike) -> jax.Array:
+    assert_type(qd.sort(keys), jax.Array)
+    assert_type(qd.sort(keys, x, {"x": x}, bits=8), tuple[Any, ...])
+    return qd.argsort(keys, bits=8) + qd.argsort([3.0, 1.0])
+
+
 # --- counters
 def work_of(f: Callable[[], object]) -> dict[str, float]:
     before = qd.stats()

@@ -1,0 +1,95 @@
+"""Arguments of algorithms: arrays with one axis, keys with an order, values as long as these, static numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+
+from qdtrace.api import to_jax
+from qdtrace.errors import TraceTypeError, TraceValueError
+from qdtrace.trace.indexing import as_array, is_static_int, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_INTEGERS = (f"{kind}{n}" for kind in ("int", "uint") for n in (8, 16, 32, 64))
+ORDERED = ("bool", "bfloat16", "float16", "float32", "float64", *_INTEGERS)
+"""Names of the dtypes of keys."""
+MOST_ELEMENTS = 2**31 - 1
+"""Most elements of an axis: places are i32."""
+
+
+def array_of(value: Any, what: str) -> jax.Array:
+    """Returns an array of a number, an array, a buffer, or one that speaks DLPack.
+
+    Raises:
+        TraceTypeError: for anything else.
+    """
+    return jnp.asarray(as_array(to_jax(value), what))
+
+
+def keys_of(value: Any, what: str) -> jax.Array:
+    """Returns keys: an array with one axis, and a dtype that has an order.
+
+    Raises:
+        TraceTypeError: for a dtype without an order.
+        TraceValueError: for another number of axes, or too many elements.
+    """
+    keys = row_of(value, what)
+    if keys.dtype.name not in ORDERED:
+        is_complex = jnp.issubdtype(keys.dtype, jnp.complexfloating)
+        raise TraceTypeError.here(
+            f"{what} needs bools, integers or floats, got {keys.dtype}",
+            help="sort by a real number that you make of it: `jnp.abs(z)`" if is_complex else "convert it by `.astype`",
+        )
+    return keys
+
+
+def row_of(value: Any, what: str) -> jax.Array:
+    """Returns an array with one axis.
+
+    Raises:
+        TraceValueError: for another number of axes, or too many elements.
+    """
+    row = array_of(value, what)
+    if row.ndim != 1:
+        raise TraceValueError.here(
+            f"{what} needs an array with one axis, got shape {row.shape}",
+            help="map rows of a matrix by `jax.vmap`, or flatten the array by `.reshape(-1)`",
+        )
+    if row.shape[0] > MOST_ELEMENTS:
+        raise TraceValueError.here(f"{what} takes up to {MOST_ELEMENTS} elements, got {row.shape[0]}")
+    return row
+
+
+def require_length(leaves: Sequence[jax.Array], length: int, what: str, of: str) -> None:
+    """Refuses arrays whose first axis does not have a length.
+
+    Raises:
+        TraceValueError: if there is one.
+    """
+    for leaf in leaves:
+        if leaf.ndim == 0 or leaf.shape[0] != length:
+            raise TraceValueError.here(
+                f"{what} needs values with a first axis as long as {of} ({length}), got shape {leaf.shape}",
+                help="give each a first axis of that length",
+            )
+
+
+def count_of(value: Any, what: str, least: int = 0, most: int = MOST_ELEMENTS) -> int:
+    """Returns a static number from `least` to `most`.
+
+    Raises:
+        TraceTypeError: for anything but a static integer.
+        TraceValueError: if it is too small or too large.
+    """
+    if not is_static_int(value):
+        raise TraceTypeError.here(
+            f"{what} needs a static integer, got {shown(value)}",
+            help="a shape cannot depend on data: give the largest number, as a Python int",
+        )
+    if not least <= value <= most:
+        raise TraceValueError.here(f"{what} needs {least} to {most}, got {value}")
+    return int(value)

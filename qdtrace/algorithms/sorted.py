@@ -1,0 +1,86 @@
+"""`qd_sorted`, the primitive behind `qd.sort`: keys sorted along their last axis and, on request, where they came from.
+
+On a CPU long rows are tasks of this package (`radix`), all else is XLA's sort. The derivative moves tangents with their
+keys; a mapped axis is one more axis of rows.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.interpreters import ad, batching, mlir
+
+from qdtrace.algorithms.radix import sort_rows
+from qdtrace.api import jit
+from qdtrace.trace import compat
+from qdtrace.trace.importer import def_import_rule
+from qdtrace.trace.indexing import as_value
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+sorted_p = compat.Primitive("qd_sorted")
+sorted_p.multiple_results = True
+LEAST = 1 << 12
+"""Elements of a row from which on tasks are faster than XLA's sort."""
+
+
+def sorted_keys(keys: jax.Array, *, ordered: bool, bits: int | None = None) -> list[jax.Array]:
+    """Returns keys sorted along the last axis, stably, and their places before as i32 if `ordered`."""
+    return [as_value(x) for x in _sorted(keys, ordered=ordered, bits=bits)]
+
+
+def _by_xla(keys: Any, *, ordered: bool, bits: int | None) -> list[Any]:
+    del bits  # of no use to a comparison
+    if not ordered:
+        return [lax.sort(keys)]
+    places = lax.broadcasted_iota(jnp.int32, keys.shape, keys.ndim - 1)
+    return list(lax.sort((keys, places), num_keys=1))
+
+
+def _by_tasks(keys: Any, *, ordered: bool, bits: int | None) -> list[Any]:
+    if keys.shape[-1] < LEAST or keys.size == 0:
+        return _by_xla(keys, ordered=ordered, bits=bits)
+    rows = keys.reshape(prod(keys.shape[:-1]), keys.shape[-1])
+    is_bool = keys.dtype == jnp.bool_
+    made = sort_rows(rows.astype(jnp.uint8) if is_bool else rows, ordered=ordered, bits=1 if is_bool else bits)
+    found = [x.reshape(keys.shape) for x in made]
+    return [found[0].astype(keys.dtype), *found[1:]]
+
+
+def _types(keys: Any, *, ordered: bool, bits: int | None) -> list[Any]:
+    del bits
+    types = [compat.array_type(keys.shape, keys.dtype, (keys,))]
+    return [*types, compat.array_type(keys.shape, jnp.dtype(jnp.int32), (keys,))] if ordered else types
+
+
+def _tangents(primals: Sequence[Any], tangents: Sequence[Any], *, ordered: bool, bits: int | None) -> tuple[Any, Any]:
+    """Moves tangents to where their keys go."""
+    (tangent,) = tangents
+    if type(tangent) is ad.Zero:
+        found = sorted_p.bind(*primals, ordered=ordered, bits=bits)
+        return found, [ad.Zero(compat.tangent_type(x)) for x in found]
+    found, places = sorted_p.bind(*primals, ordered=True, bits=bits)
+    moved = jnp.take_along_axis(tangent, places, -1, mode="promise_in_bounds")
+    if not ordered:
+        return [found], [moved]
+    return [found, places], [moved, ad.Zero(compat.tangent_type(places))]
+
+
+def _mapped(operands: Sequence[Any], axes: Sequence[int], **params: Any) -> tuple[Any, Any]:
+    found = sorted_p.bind(jnp.moveaxis(operands[0], axes[0], 0), **params)
+    return found, [0] * len(found)
+
+
+_sorted: Any = jit(sorted_p.bind, static_argnames=("ordered", "bits"))
+compat.run_by_jit(sorted_p)
+sorted_p.def_abstract_eval(_types)
+ad.primitive_jvps[sorted_p] = _tangents
+batching.primitive_batchers[sorted_p] = _mapped
+mlir.register_lowering(sorted_p, mlir.lower_fun(_by_xla, multiple_results=True))
+mlir.register_lowering(sorted_p, mlir.lower_fun(_by_tasks, multiple_results=True), platform="cpu")
+def_import_rule(sorted_p, _by_xla)
