@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import ad
 
 from qdtrace.algorithms.radix import sort_rows
 from qdtrace.api import jit
@@ -77,10 +77,6 @@ def _mapped(operands: Sequence[Any], axes: Sequence[int], **params: Any) -> tupl
 
 
 _sorted: Any = jit(sorted_p.bind, static_argnames=("ordered", "bits"))
-compat.run_by_jit(sorted_p)
-sorted_p.def_abstract_eval(_types)
+compat.define(sorted_p, _types, _mapped, _by_xla, cpu=_by_tasks)
 ad.primitive_jvps[sorted_p] = _tangents
-batching.primitive_batchers[sorted_p] = _mapped
-mlir.register_lowering(sorted_p, mlir.lower_fun(_by_xla, multiple_results=True))
-mlir.register_lowering(sorted_p, mlir.lower_fun(_by_tasks, multiple_results=True), platform="cpu")
 def_import_rule(sorted_p, _by_xla)
