@@ -88,7 +88,7 @@ class _Scheduler:
     def __init__(self, options: FuseTasks, program: Program) -> None:
         self.options = options
         self.program = program
-        self.heads = ValueNumbering()
+        self.heads = ValueNumbering(program.tasks)
         self.groups: list[Group] = []
         self.refs: dict[Var, _RefState] = {}
         self.newest: dict[Bounds, Group] = {}
