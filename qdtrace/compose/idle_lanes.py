@@ -25,6 +25,8 @@ from qdtrace.trace.compat import Primitive
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from qdtrace.trace.compat import Jaxpr
+
 busy_p = Primitive("qd_busy")
 """`busy(needed, *operands)` returns the operands; an idle lane gets those of a lane where `needed` holds."""
 busy_p.multiple_results = True
@@ -60,7 +62,7 @@ def _calls(jaxprs: Sequence[Any]) -> bool:
 
 
 @functools.lru_cache(maxsize=1024)
-def _may_fail(jaxpr: Any) -> bool:
+def _may_fail(jaxpr: Jaxpr) -> bool:
     for eqn in jaxpr.eqns:
         if (staged := eqn.params.get("staged")) is not None:
             if may_fail(walk_program(staged.program)) and may_fail(walk_program(staged.canonical)):

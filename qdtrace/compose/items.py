@@ -15,8 +15,10 @@ from qdtrace.trace.tree import bounds_of, inner_equations
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from qdtrace.trace.compat import JaxprEqn
 
-def reads_of(item: Any) -> Iterable[Any]:
+
+def reads_of(item: JaxprEqn) -> Iterable[Any]:
     """Returns jaxpr variables that staging needs for an item. The items of a `qd.when` are staged one by one, so those
     may include variables that earlier items in it bind."""
     inner = inner_equations(item) if item.primitive is when_p else ()
@@ -25,7 +27,7 @@ def reads_of(item: Any) -> Iterable[Any]:
 
 
 @functools.lru_cache(maxsize=64)
-def has_tasks(region: Any) -> bool:
+def has_tasks(region: JaxprEqn) -> bool:
     """Returns whether a region cannot run in one thread, as a `qd.range`, a call or a large array is inside."""
     return any(
         i.primitive is for_p or has_tasks(i) if i.primitive in REGIONS else has_marker(i, "qd_call") or is_large(i)
@@ -39,7 +41,7 @@ def is_large(eqn: Any) -> bool:
     return any(int(np.prod(v.aval.shape)) > WHOLE_LIMIT for v in (*eqn.invars[handle:], *eqn.outvars))
 
 
-def has_jump(region: Any, *names: str) -> bool:
+def has_jump(region: JaxprEqn, *names: str) -> bool:
     """Returns whether one of these jumps is in the region, outside of its inner loops."""
     return any(
         has_jump(i, *names) if i.primitive is when_p else i.primitive.name in names for i in inner_equations(region)

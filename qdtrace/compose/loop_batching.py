@@ -29,6 +29,8 @@ from qdtrace.trace import compat
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from qdtrace.trace.compat import Primitive
+
     Values = Sequence[Any]
     Mask = Sequence[bool]
 
@@ -95,7 +97,7 @@ class Batch:
         new = [self._where(on, n, o) for n, o in zip(self.step(*self._split(values)), old, strict=True)]
         return [jnp.logical_and(on, self.test(used, new)), *new]
 
-    def run(self, primitive: Any, values: Values, others: Values, **params: Any) -> list[Any]:
+    def run(self, primitive: Primitive, values: Values, others: Values, **params: Any) -> list[Any]:
         """Applies the primitive to the loop of all elements."""
         used, state = self._split(values)
         test, step = self.test, self.step
@@ -112,7 +114,7 @@ FUNCTIONS: dict[Any, Callable[..., list[Any]]] = {loop_p: run, directional_p: di
 """The function that each primitive runs."""
 
 
-def batching_rule(primitive: Any) -> Callable[..., Any]:
+def batching_rule(primitive: Primitive) -> Callable[..., Any]:
     """Returns JAX's batching rule of a loop, or of a derivative of it."""
 
     def batched(operands: Values, dims: Sequence[int | None], *, loop: Loop, **params: Any) -> Any:
@@ -142,7 +144,7 @@ def _at_one_point(primitive: Any, given: Mask, size: int, loop: Loop, params: di
 
 
 def _batched(
-    primitive: Any, operands: Values, given: Mask, size: int, loop: Loop, params: dict[str, Any]
+    primitive: Primitive, operands: Values, given: Mask, size: int, loop: Loop, params: dict[str, Any]
 ) -> tuple[list[Any], list[int | None]]:
     """Returns results of a loop that runs for all elements, and their axes."""
     count, axes = loop.count, list(given[: loop.count])

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from qdtrace.compose.stager import Stager
+    from qdtrace.trace.compat import JaxprEqn
 
 batching.fancy_primitive_batchers.update(RULES)
 for _primitive in FUNCTIONS:
@@ -33,7 +34,7 @@ STACK_BYTES = 1 << 30
 """The most bytes of states that the reverse of a loop around tasks may keep."""
 
 
-def loop_of_tasks(stager: Stager, region: Any) -> None:
+def loop_of_tasks(stager: Stager, region: JaxprEqn) -> None:
     """Stages a `qd.while_` around tasks: its condition and its body become functions of the buffers' contents."""
     (iteration, tested), loc = region.params["jaxprs"], region.params["loc"]
     (test,) = tested.outvars
@@ -106,7 +107,7 @@ def loop_of_tasks(stager: Stager, region: Any) -> None:
         state.value = out
 
 
-def jump(stager: Stager, eqn: Any) -> None:
+def jump(stager: Stager, eqn: JaxprEqn) -> None:
     """Stages `qd.break_if` or `qd.continue_if` in a `qd.while_` around loops: later items of the body are idle."""
     taken = jnp.logical_and(stager.holds(), stager.value(eqn.invars[0]))
     if eqn.primitive is break_p:

@@ -27,6 +27,8 @@ from jax.core import Tracer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from jax.core import ShapedArray
+
 LARGE = 1 << 20
 """Most bytes of an array that is looked at."""
 _MOST = 1000
@@ -113,7 +115,7 @@ class Description(pickle.Pickler):
     def _tracer(self, value: Any) -> Any:
         if not self._takes_tracers:
             raise NoKeyError("traced value")
-        aval: Any = value.aval
+        aval: ShapedArray = value.aval
         facts = [getattr(aval, name, None) for name in ("weak_type", "sharding", "vma", "memory_space")]
         return _of, (type(aval).__name__, str(aval), repr(facts))
 

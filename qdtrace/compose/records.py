@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from qdtrace.config import Options
     from qdtrace.ir.program import Program
     from qdtrace.ir.tells import Records
+    from qdtrace.trace.compat import JaxprEqn
 
 
 class Telling:
@@ -65,7 +66,7 @@ class Telling:
         return Left(partial(_show, tuple(self.records), self.lines, self.name), memory)
 
 
-def needs_jax(items: Iterable[Any], small: int) -> bool:
+def needs_jax(items: Iterable[JaxprEqn], small: int) -> bool:
     """Returns whether something between the tasks of these items shows its output by JAX alone: a loop around tasks, or
     an equation with effects that is not staged into a task. Then the tasks use JAX too, which orders the outputs."""
     for item in items:

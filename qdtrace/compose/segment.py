@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from qdtrace.errors import Loc
     from qdtrace.limits import Limits
+    from qdtrace.trace.compat import JaxprEqn
 
 
 @dataclass(eq=False)
@@ -76,7 +77,7 @@ class Operand:
 class Step:
     """An item that a segment made tasks of, with the conditions around it."""
 
-    item: Any
+    item: JaxprEqn
     """An equation or a region; the region of an outermost `qd.range` is a task."""
     conditions: tuple[Any, ...]
 
@@ -186,7 +187,7 @@ class Segment:
         return var
 
     # ------------------------------------------------------------------ tasks
-    def note(self, item: Any, conditions: tuple[Any, ...]) -> None:
+    def note(self, item: JaxprEqn, conditions: tuple[Any, ...]) -> None:
         """Records the item that tasks were made of."""
         self.steps.append(Step(item, conditions))
 

@@ -29,6 +29,8 @@ from qdtrace.trace.source import eqn_loc
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from qdtrace.trace.compat import JaxprEqn, Primitive
+
 Source: TypeAlias = Any  # its module imports this one
 """A `source.Source`."""
 LARGE = 1 << 20
@@ -56,7 +58,7 @@ def equations_key(source: Source, graph: GraphKey) -> GraphKey:
     return GraphKey(hashlib.sha256(repr((graph.digest, text)).encode()).hexdigest(), tuple(locs))
 
 
-def equations_here(items: Iterable[Any]) -> object:
+def equations_here(items: Iterable[JaxprEqn]) -> object:
     """Returns what is equal for equations that do the same, as long as both live: what has no faithful description is
     told by its identity. Lines do not count, but for those of loops and conditions."""
     return list(map(_Description({}, here=True).eqn, items))
@@ -99,7 +101,7 @@ class _Description:
         ref = None if memory.ref is None else params[memory.ref]
         return (memory.shape, memory.dtype.value, memory.hint, ref, fill)
 
-    def eqn(self, eqn: Any) -> Any:
+    def eqn(self, eqn: JaxprEqn) -> Any:
         """Returns the description of an equation."""
         if eqn.primitive not in self._checked and not self._here:
             self._check(eqn.primitive)
@@ -109,13 +111,13 @@ class _Description:
         primitive = eqn.primitive if self._here else eqn.primitive.name
         return (primitive, operands, params, place, settings, list(map(self.var, eqn.outvars)))
 
-    def _settings(self, eqn: Any) -> str:
+    def _settings(self, eqn: JaxprEqn) -> str:
         known = self._contexts.get(id(eqn.ctx))
         if known is None:
             known = self._contexts[id(eqn.ctx)] = (eqn.ctx, repr(eqn.ctx))
         return known[1]
 
-    def _check(self, primitive: Any) -> None:
+    def _check(self, primitive: Primitive) -> None:
         """Raises _UnknownError unless a primitive is JAX's or a marker, with a rule of forward mode of JAX or ours."""
         if primitive not in _primitives() or not is_own_rule(ad.primitive_jvps.get(primitive)):
             raise _UnknownError(f"primitive {primitive.name}")

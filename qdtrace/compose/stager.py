@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from qdtrace.config import Options
     from qdtrace.ir.builder import Builder
     from qdtrace.limits import Limits
+    from qdtrace.trace.compat import JaxprEqn
 
     RuleOf = Callable[[Any], Callable[["Stager", Any], None]]
 
@@ -110,7 +111,7 @@ class Stager:
     """Calls whose records are still to be shown, for whoever has the results; None if JAX shows them."""
     calls: list[Call] = field(default_factory=list["Call"])
     """The calls that were made."""
-    items: Sequence[Any] = ()
+    items: Sequence[JaxprEqn] = ()
     leaves: Any = None
     """JAX bool of a `qd.while_` around loops, true if a `qd.break_if` was taken."""
 
@@ -131,7 +132,7 @@ class Stager:
         return made
 
     # ------------------------------------------------------------------ walking
-    def note_uses(self, items: Sequence[Any], outvars: Sequence[Any]) -> None:
+    def note_uses(self, items: Sequence[JaxprEqn], outvars: Sequence[Any]) -> None:
         """Records the last position that reads each variable."""
         for position, item in enumerate(items):
             for v in reads_of(item):
@@ -140,14 +141,14 @@ class Stager:
             if not is_literal(v):
                 self.last_use[v] = len(items)
 
-    def run(self, items: Sequence[Any]) -> None:
+    def run(self, items: Sequence[JaxprEqn]) -> None:
         """Stages the items of the function in order."""
         self.items = items
         for self.position, item in enumerate(items):
             self.item(item)
         self.position = len(items)
 
-    def item(self, item: Any) -> None:
+    def item(self, item: JaxprEqn) -> None:
         """Stages one equation or region."""
         self.current = item
         self.rule_of(item)(self, item)
@@ -189,7 +190,7 @@ class Stager:
                 state.value = jnp.full(state.shape, 0 if state.fill is None else state.fill, dtype)
         return state.value
 
-    def buffer_of(self, eqn: Any) -> BufferState:
+    def buffer_of(self, eqn: JaxprEqn) -> BufferState:
         """Returns the buffer that an equation accesses."""
         state = self.env[eqn.invars[0]]
         if not isinstance(state, BufferState):
@@ -275,7 +276,7 @@ class Stager:
         return functools.reduce(jnp.logical_and, [self.value(v) for v in self.conditions], jnp.bool_(True))
 
     # ------------------------------------------------------------------ graph side
-    def importer(self, builder: Builder, items: Sequence[Any] = ()) -> Importer:
+    def importer(self, builder: Builder, items: Sequence[JaxprEqn] = ()) -> Importer:
         """Returns an importer of items that turns constants too large for registers into parameters.
 
         How large an array may be to be scalars is said by the machine of JAX's default device.
@@ -332,7 +333,7 @@ class Stager:
         assert condition is not None
         return condition
 
-    def serial(self, item: Any) -> None:
+    def serial(self, item: JaxprEqn) -> None:
         """Stages a small equation or region into a serial task."""
         with self.segment.serial_builder(loc_of(item)) as builder:
             read = dict.fromkeys(v for v in item.invars if not is_literal(v))
@@ -373,7 +374,7 @@ class Stager:
         return pending
 
 
-def _import(importer: Importer, item: Any, env: dict[Any, Any]) -> None:
+def _import(importer: Importer, item: JaxprEqn, env: dict[Any, Any]) -> None:
     if item.primitive in REGIONS:
         importer.body([item], env)
     else:

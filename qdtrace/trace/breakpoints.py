@@ -22,6 +22,8 @@ from qdtrace.trace.own_files import is_own_file
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from qdtrace.trace.compat import JaxprEqn
+
 MOST = 256
 """Most elements of an array that is shown."""
 
@@ -78,7 +80,7 @@ def _value(variable: Any) -> Any:
 compat.change_breakpoint_frames(_variables)
 
 
-def showing(eqn: Any, seen: Sequence[bool]) -> Any:
+def showing(eqn: JaxprEqn, seen: Sequence[bool]) -> Any:
     """Returns the equation of a breakpoint with only those operands that are `seen`."""
     if all(seen):
         return eqn

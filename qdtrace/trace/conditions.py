@@ -26,6 +26,8 @@ from qdtrace.trace.source import user_frame, user_loc
 if TYPE_CHECKING:
     from jax.typing import ArrayLike
 
+    from qdtrace.trace.compat import Primitive
+
 
 def predicate(value: Any, what: str) -> Any:
     """Returns a condition as a scalar bool, static or traced."""
@@ -156,7 +158,7 @@ def otherwise() -> When:
     return made
 
 
-def _jump(name: str, primitive: Any, condition: Any, *, in_threads: bool) -> None:
+def _jump(name: str, primitive: Primitive, condition: Any, *, in_threads: bool) -> None:
     context = current(name)
     loop = context.innermost_loop
     if loop is None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
     from qdtrace.errors import Loc
+    from qdtrace.trace.compat import Primitive
     from qdtrace.trace.inplace import Statement
 
 _uids = itertools.count()
@@ -253,7 +254,7 @@ def is_dead(tracer: object) -> bool:
     return trace is not None and trace in _finished
 
 
-def emit(primitive: Any, *operands: Any, **params: Any) -> Any:
+def emit(primitive: Primitive, *operands: Any, **params: Any) -> Any:
     """Binds a marker in the running trace."""
     context = current(f"qd.{primitive.name[3:]}")
     if context.borrowed and primitive.name in _STORES and id(operands[0]) in context.borrowed:

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from qdtrace.errors import Loc
+    from qdtrace.trace.compat import JaxprEqn
 
     Found = tuple[str, Loc | None]
 
 
-def rule_on_the_way(items: Sequence[Any], moved: Iterable[Any], memory: Iterable[Any]) -> Found | None:
+def rule_on_the_way(items: Sequence[JaxprEqn], moved: Iterable[Any], memory: Iterable[Any]) -> Found | None:
     """Returns name and line of the first such function whose operands depend on the variables `moved`, or None.
 
     `memory` are the buffers from outside.
@@ -32,7 +33,7 @@ def rule_on_the_way(items: Sequence[Any], moved: Iterable[Any], memory: Iterable
     return next(_rules(equations_in(items), found), None)
 
 
-def _rules(eqns: Iterable[Any], found: set[Any]) -> Iterator[Found]:
+def _rules(eqns: Iterable[JaxprEqn], found: set[Any]) -> Iterator[Found]:
     for eqn in eqns:
         given = [not isinstance(v, compat.Literal) and v in found for v in eqn.invars]
         if not any(given) or eqn.primitive in REGIONS:
@@ -47,7 +48,7 @@ def _rules(eqns: Iterable[Any], found: set[Any]) -> Iterator[Found]:
             yield from _rules(inner.eqns, reached(list(inner.eqns), moved, {}))
 
 
-def _name_of_rule(eqn: Any) -> str | None:
+def _name_of_rule(eqn: JaxprEqn) -> str | None:
     if eqn.primitive.name == "stop_gradient":
         return "lax.stop_gradient"
     if eqn.primitive.name not in RULED:

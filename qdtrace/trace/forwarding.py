@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from qdtrace.errors import Loc
+    from qdtrace.trace.compat import Jaxpr
 
 
 def is_control(eqn: JaxprEqn) -> bool:
@@ -41,7 +42,7 @@ def operand_maps(eqn: JaxprEqn) -> Iterator[tuple[Any, list[int]]]:
             yield compat.open_jaxpr(branch), list(range(1, len(eqn.invars)))
 
 
-def handle_inputs(jaxpr: Any) -> set[int]:
+def handle_inputs(jaxpr: Jaxpr) -> set[int]:
     """Returns positions of inputs that markers, also those of inner jaxprs, use as memory."""
     places = {var: k for k, var in enumerate(jaxpr.invars)}
     found: set[int] = set()

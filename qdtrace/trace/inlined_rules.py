@@ -17,6 +17,8 @@ from qdtrace.trace import compat
 from qdtrace.trace.source import eqn_loc
 
 if TYPE_CHECKING:
+    from jax.core import ShapedArray
+
     from qdtrace.errors import Loc
 
 RULED = ("custom_jvp_call", "custom_vjp_call")
@@ -25,7 +27,7 @@ RULED = ("custom_jvp_call", "custom_vjp_call")
 
 def without_tangents(call: Any, value: Any) -> Any:
     """Returns an equation that gives a result of an inlined call, and refuses tangents of it."""
-    aval: Any = value.aval
+    aval: ShapedArray = value.aval
     inner = compat.open_jaxpr(call.params["call_jaxpr"])
     loc = next((loc for e in (call, *inner.eqns) if (loc := eqn_loc(e)) is not None), None)
     identity = _identity(refused_rule(call, loc))

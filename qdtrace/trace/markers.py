@@ -87,7 +87,7 @@ def _allocated(*_: Any, shape: tuple[int, ...], dtype: Any, **__: Any) -> Shaped
     return ShapedArray(shape, dtype)
 
 
-def _like(aval: Any, *_: Any, **__: Any) -> ShapedArray:
+def _like(aval: ShapedArray, *_: Any, **__: Any) -> ShapedArray:
     return ShapedArray(aval.shape, aval.dtype)
 
 

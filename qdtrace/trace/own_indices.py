@@ -60,7 +60,7 @@ def check_indices(items: Sequence[JaxprEqn], *, in_thread: bool = False) -> list
     return _checked(made) if in_thread else made
 
 
-def _checked(items: Sequence[Any]) -> list[Any]:
+def _checked(items: Sequence[JaxprEqn]) -> list[Any]:
     """Returns the items with checks in place of JAX's wrapping, where a subscript of the user made it."""
     out: list[Any] = []
     makers: dict[Any, int] = {}

@@ -15,13 +15,15 @@ from qdtrace.trace.dtypes import is_key
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from jax.core import ShapedArray
+
     from qdtrace.errors import Loc
 
 PLAIN: dict[Any, DType] = {d.numpy: d for d in DType}
 """Element types that graphs have."""
 
 
-def is_pair(aval: Any) -> bool:
+def is_pair(aval: ShapedArray) -> bool:
     """Returns whether values of an aval are PRNG keys or complex numbers, whose elements are pairs of scalars."""
     dtype = aval.dtype
     return not isinstance(dtype, np.dtype) or dtype.kind == "c"

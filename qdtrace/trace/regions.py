@@ -35,6 +35,8 @@ from qdtrace.trace.tree import Root
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from qdtrace.trace.compat import Jaxpr
+
 
 def restructure(closed_jaxpr: Any, *, is_function: bool = False) -> Root:
     """Returns the equations of a traced function, or of a jaxpr inside of `lax` control flow, with those of regions in
@@ -62,7 +64,7 @@ def restructure(closed_jaxpr: Any, *, is_function: bool = False) -> Root:
     return root
 
 
-def _first_user(jaxpr: Any, var: Var) -> JaxprEqn | None:
+def _first_user(jaxpr: Jaxpr, var: Var) -> JaxprEqn | None:
     return next((e for e in jaxpr.eqns if any(a is var for a in e.invars)), None)
 
 
@@ -106,7 +108,7 @@ class _Builder:
 
     # -- one jaxpr ----------------------------------------------------------------------------------------------
 
-    def run(self, jaxpr: Any, env: dict[Var, Any], values: Mapping[Var, Any]) -> None:
+    def run(self, jaxpr: Jaxpr, env: dict[Var, Any], values: Mapping[Var, Any]) -> None:
         for eqn in first_trips(jaxpr.eqns, values, env):
             self.equation(eqn, env)
 

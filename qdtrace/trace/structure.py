@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from qdtrace.errors import Loc
-    from qdtrace.trace.compat import JaxprEqn, Var
+    from qdtrace.trace.compat import Jaxpr, JaxprEqn, Var
 
 NAMES = {"for": "qd.range", "while": "qd.while_", "when": "qd.when", "root": "function"}
 """User-visible name of each kind of region."""
@@ -82,7 +82,7 @@ def with_bodies(
     if item.primitive not in REGIONS:
         return item
 
-    def changed(jaxpr: Any) -> Any:
+    def changed(jaxpr: Jaxpr) -> Any:
         eqns, results = change(jaxpr.eqns), named(jaxpr.outvars, names or {})
         same = len(eqns) == len(jaxpr.eqns) and all(map(operator.is_, (*eqns, *results), (*jaxpr.eqns, *jaxpr.outvars)))
         return jaxpr if same else closed_over(eqns, jaxpr.invars[: item.params["own"]], results)

@@ -33,6 +33,8 @@ from qdtrace.trace.tree import captured, equations_in
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
+    from qdtrace.trace.compat import JaxprEqn, Primitive, Var
+
 WRITES = (markers.store_p, markers.lset_p, markers.assign_p, markers.accum_p, markers.accum_along_p)
 
 SUMMED = ("add", "min", "max")
@@ -52,14 +54,14 @@ class Along:
     """The walk over items in one direction; `tangents` has the tangent of each variable that has one."""
 
     tangents: dict[Any, Any]
-    uses: Counter[Any]
+    uses: Counter[Var]
     """Number of reads of each variable, in all items."""
-    renamed: dict[Any, Any] = field(default_factory=dict[Any, Any])
+    renamed: dict[Var, Any] = field(default_factory=dict[Any, Any])
     """Variable -> the variable that replaces it by now."""
-    constants: dict[Any, Any] = field(default_factory=dict[Any, Any])
+    constants: dict[Var, Any] = field(default_factory=dict[Any, Any])
     """New variables of known values."""
 
-    def equations(self, eqns: Sequence[Any]) -> list[Any]:
+    def equations(self, eqns: Sequence[JaxprEqn]) -> list[Any]:
         """Returns the equations with tangents, in order."""
         read = list(dict.fromkeys(v for e in eqns for v in e.invars if not isinstance(v, compat.Literal)))
         makes = {e.params["uid"] for e in eqns if e.primitive in markers.MAKERS}
@@ -92,7 +94,7 @@ class Along:
         return var
 
 
-def _tangents_of(invars: Sequence[Any], outvars: Sequence[Any], eqns: Sequence[Any], given: Container[Any]) -> Any:
+def _tangents_of(invars: Sequence[Var], outvars: Sequence[Var], eqns: Sequence[JaxprEqn], given: Container[Any]) -> Any:
     """Returns what `compat.jvp_of` returns of equations, for those of `invars` that are `given` a tangent.
 
     Raises GradientError where JAX has no tangents.
@@ -133,7 +135,7 @@ def along(
         _twins.reset(token)
 
 
-def _with_sums(items: Iterable[Any], uses: Counter[Any]) -> list[Any]:
+def _with_sums(items: Iterable[JaxprEqn], uses: Counter[Var]) -> list[Any]:
     """Returns the items with accumulations in the place of atomics whose old value nobody reads."""
     made: list[Any] = []
     for item in items:
@@ -145,11 +147,11 @@ def _with_sums(items: Iterable[Any], uses: Counter[Any]) -> list[Any]:
     return made
 
 
-def _reads(items: Iterable[Any]) -> Iterator[Any]:
+def _reads(items: Iterable[JaxprEqn]) -> Iterator[Any]:
     return (v for e in equations_in(items) for v in e.invars if not isinstance(v, compat.Literal))
 
 
-def reached(items: list[Any], found: set[Any], memory: dict[Any, None]) -> set[Any]:
+def reached(items: list[JaxprEqn], found: set[Any], memory: dict[Any, None]) -> set[Any]:
     """Returns the variables that may have a tangent if those `found` have one, and uids of the allocations among them.
 
     Adds to `memory` the buffers and cells that are made here.
@@ -170,7 +172,7 @@ def reached(items: list[Any], found: set[Any], memory: dict[Any, None]) -> set[A
     return found
 
 
-def _spread(eqn: Any, found: set[Any], memory: dict[Any, None]) -> None:
+def _spread(eqn: JaxprEqn, found: set[Any], memory: dict[Any, None]) -> None:
     primitive, operands = eqn.primitive, [v for v in eqn.invars if not isinstance(v, compat.Literal)]
     if primitive in WRITES:
         count = 1 << eqn.params.get("directions", 0)
@@ -194,7 +196,7 @@ def _spread(eqn: Any, found: set[Any], memory: dict[Any, None]) -> None:
         found.update(_allocations(eqn))
 
 
-def _allocations(eqn: Any) -> Iterator[int]:
+def _allocations(eqn: JaxprEqn) -> Iterator[int]:
     """Yields the uids of allocations inside of control flow."""
     for inner in compat.inner_jaxprs(eqn):
         for one in compat.open_jaxpr(inner).eqns:
@@ -206,7 +208,7 @@ def _allocations(eqn: Any) -> Iterator[int]:
 # The rules of markers on twins.
 
 
-def _twin_of_maker(primitive: Any, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
+def _twin_of_maker(primitive: Primitive, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
     out = primitive.bind(*primals, **params)
     if params["uid"] not in (_twins.get() or ()):
         return out, ad.Zero(compat.tangent_type(out))
@@ -214,18 +216,18 @@ def _twin_of_maker(primitive: Any, primals: Any, tangents: Any, params: dict[str
     return out, primitive.bind(*more, **{**params, "uid": new_uid()})
 
 
-def _twin_of_read(primitive: Any, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
+def _twin_of_read(primitive: Primitive, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
     out = primitive.bind(*primals, **params)
     if type(tangents[0]) is ad.Zero:
         return out, ad.Zero(compat.tangent_type(out))
     return out, primitive.bind(tangents[0], *primals[1:], **params)
 
 
-def _twin_of_reach(primitive: Any, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
+def _twin_of_reach(primitive: Primitive, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
     return primitive.bind(*primals, **params), []
 
 
-def _twin_of_write(primitive: Any, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
+def _twin_of_write(primitive: Primitive, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
     handle, value = tangents[:2]
     if params.get("op", "add") != "add" and type(handle) is not ad.Zero:
         # all of its handles have a twin: see `_spread`
@@ -247,7 +249,7 @@ def _accumulation_along(primals: Any, tangents: Any, directions: int = 0, **para
     markers.accum_along_p.bind(*handles, *twins, *values, *changes, *indices, **params)
 
 
-def _twin_of_atomic(primitive: Any, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
+def _twin_of_atomic(primitive: Primitive, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
     out = primitive.bind(*primals, **params)
     if all(type(t) is ad.Zero for t in tangents):
         return out, ad.Zero(compat.tangent_type(out))
@@ -258,7 +260,7 @@ def _twin_of_atomic(primitive: Any, primals: Any, tangents: Any, params: dict[st
     return out, primitive.bind(handle, value, *primals[2:], **params)
 
 
-def _tangents_of_region(primitive: Any, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
+def _tangents_of_region(primitive: Primitive, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
     """Binds the region with a body that has tangents; nothing is differentiated through the condition of a loop."""
     count, own, (body, *tests) = params["bounds"], params["own"], params["jaxprs"]
     names, outside = captured(params), body.invars[own:]
@@ -272,7 +274,7 @@ def _tangents_of_region(primitive: Any, primals: Any, tangents: Any, params: dic
     return [], []
 
 
-def _tangents_of_transposed(primitive: Any, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
+def _tangents_of_transposed(primitive: Primitive, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
     """Returns results and tangents of a linear function of which only the transpose is known.
 
     Both are results of one equation, as its transpose needs the cotangents of both.
@@ -289,13 +291,13 @@ def _tangents_of_transposed(primitive: Any, primals: Any, tangents: Any, params:
     return found[:results], found[results:]
 
 
-def _tangents_of_taught(primitive: Any, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
+def _tangents_of_taught(primitive: Primitive, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
     """Returns value and tangent of the function that a user taught the importer."""
     run = partial(TAUGHT[primitive.name], **params)
     return jax.jvp(run, tuple(primals), tuple(map(ad.instantiate_zeros, tangents)))
 
 
-def _either(primitive: Any, twin: Callable[..., Any]) -> None:
+def _either(primitive: Primitive, twin: Callable[..., Any]) -> None:
     usual = ad.primitive_jvps.get(primitive)
 
     def rule(primals: Any, tangents: Any, **params: Any) -> Any:

@@ -20,6 +20,7 @@ from qdtrace.trace.compat import JaxprEqn, Literal, Var
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence
 
+
 _OWN_PARAMS = ("uid", "loc", "called")
 """Parameters of markers that no two traces share."""
 _ENDS = {*markers.ENDS, markers.again_end_p}

@@ -12,6 +12,7 @@ from qdtrace.trace.importer.registry import DERIVATIVES, PLACED, rule
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.importer.core import Importer
     from qdtrace.trace.importer.values import Value
 
@@ -28,13 +29,13 @@ _WHOLE = "it is for XLA, which does not see the call"
         **dict.fromkeys(("donated_invars", "keep_unused", "inline", "compiler_options_kvs", "name"), _WHOLE),
     },
 )  # fmt: skip
-def call(imp: Importer, eqn: Any, *operands: Value, jaxpr: Any) -> list[Value]:
+def call(imp: Importer, eqn: JaxprEqn, *operands: Value, jaxpr: Any) -> list[Value]:
     """Imports a function that runs once on its operands."""
     return imp.call(jaxpr, operands)
 
 
 @rule("closed_call", "eval_jaxpr")
-def closed_call(imp: Importer, eqn: Any, *operands: Value, call_jaxpr: Any) -> list[Value]:
+def closed_call(imp: Importer, eqn: JaxprEqn, *operands: Value, call_jaxpr: Any) -> list[Value]:
     """Imports a function that runs once, under JAX's other name of the parameter."""
     return imp.call(call_jaxpr, operands)
 
@@ -45,7 +46,7 @@ def closed_call(imp: Importer, eqn: Any, *operands: Value, call_jaxpr: Any) -> l
         ("jvp_jaxpr_fun", "fwd_jaxpr_thunk", "bwd", "out_trees", "symbolic_zeros", "num_consts"), _RULES
     ),
 )  # fmt: skip
-def call_with_rules(imp: Importer, eqn: Any, *operands: Value, call_jaxpr: Any) -> list[Value]:
+def call_with_rules(imp: Importer, eqn: JaxprEqn, *operands: Value, call_jaxpr: Any) -> list[Value]:
     """Imports a function with a derivative rule of its own."""
     of_element = compat.function_of_elements(eqn)
     if of_element is not None:
@@ -54,20 +55,20 @@ def call_with_rules(imp: Importer, eqn: Any, *operands: Value, call_jaxpr: Any) 
 
 
 @rule("stop_gradient")
-def stop_gradient(imp: Importer, eqn: Any, x: Value) -> Value:
+def stop_gradient(imp: Importer, eqn: JaxprEqn, x: Value) -> Value:
     """Returns the operand: only derivatives differ."""
     return x
 
 
 @rule("custom_vmap_call", ignores=dict.fromkeys(("rule", "in_tree", "out_tree"), "in a lane nothing is mapped"))
-def custom_vmap_call(imp: Importer, eqn: Any, *operands: Value, call: Any) -> list[Value]:
+def custom_vmap_call(imp: Importer, eqn: JaxprEqn, *operands: Value, call: Any) -> list[Value]:
     """Imports a function with a rule of its own for `jax.vmap`."""
     return imp.call(call, operands)
 
 
 @rule("custom_linear_solve")
 def custom_linear_solve(
-    imp: Importer, eqn: Any, *operands: Value, const_lengths: Sequence[int], jaxprs: Any
+    imp: Importer, eqn: JaxprEqn, *operands: Value, const_lengths: Sequence[int], jaxprs: Any
 ) -> list[Value]:
     """Runs the user's `solve`; the other jaxprs are for derivatives."""
     lengths = list(const_lengths)
@@ -78,7 +79,7 @@ def custom_linear_solve(
 
 
 @rule("call_hi_primitive", takes_all="JAX itself lowers the equation with them")
-def call_hi_primitive(imp: Importer, eqn: Any, *operands: Value, **_: Any) -> list[Value]:
+def call_hi_primitive(imp: Importer, eqn: JaxprEqn, *operands: Value, **_: Any) -> list[Value]:
     """Imports an operation that JAX itself lowers to ordinary primitives, and may have a transpose for."""
     of_element = compat.hijax_function_of_elements(eqn)
     if of_element is not None:
@@ -87,7 +88,7 @@ def call_hi_primitive(imp: Importer, eqn: Any, *operands: Value, **_: Any) -> li
 
 
 @rule("pure_callback", "io_callback", takes_all="what the rule does not refuse is told by the function")
-def callback(imp: Importer, eqn: Any, *operands: Value, **_: Any) -> list[Value]:
+def callback(imp: Importer, eqn: JaxprEqn, *operands: Value, **_: Any) -> list[Value]:
     """Imports a callback that a library's module knows; refuses others, as kernels cannot call Python."""
     found = callback_of(imp, eqn, operands) if eqn.primitive.name == "pure_callback" else None
     if found is not None:

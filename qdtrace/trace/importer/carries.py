@@ -24,6 +24,8 @@ from qdtrace.trace.physical import is_pair
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from jax.core import ShapedArray
+
     from qdtrace.ir.types import DType
     from qdtrace.trace.importer.core import Importer
 
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 class Carry:
     """Representation of one carried value: scalars, private memory, or (a handle) nothing at all."""
 
-    aval: Any
+    aval: ShapedArray
     dtype: DType
     pair: bool
     initial: Value

@@ -18,6 +18,8 @@ from qdtrace.trace.importer.values import Value, rank0
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from jax.core import ShapedArray
+
     from qdtrace.ir.types import DType
     from qdtrace.trace.importer.core import Importer
 
@@ -265,7 +267,7 @@ def power(imp: Importer, a: Pair, y: int) -> Pair:
     return element(imp, "div", one, total) if y < 0 else total
 
 
-def per_pair(imp: Importer, name: str, aval: Any, values: Sequence[Value]) -> Value:
+def per_pair(imp: Importer, name: str, aval: ShapedArray, values: Sequence[Value]) -> Value:
     """Imports an elementwise primitive on complex operands."""
     length = length_of(_traced(name, imp.dtype_of(aval), 2 * len(values))) if name in _FORMULAS else 1
     return per_element(imp, lambda *elements: element(imp, name, *elements), aval, *values, length=length)

@@ -39,6 +39,8 @@ from qdtrace.trace.source import eqn_loc
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
+    from jax.core import ShapedArray
+
     from qdtrace.ir.builder import Builder
     from qdtrace.ir.program import Atom, Var
     from qdtrace.trace.importer.bodies import Key, Operands
@@ -393,14 +395,14 @@ def _element(value: Any) -> Any:
     return (constant(value.real), constant(value.imag)) if value.dtype.kind == "c" else constant(value)
 
 
-def _content(value: Value, aval: Any) -> np.ndarray | None:
+def _content(value: Value, aval: ShapedArray) -> np.ndarray | None:
     """Returns the array of a value whose elements are all constants; None for any other."""
     if not isinstance(value, np.ndarray) or is_pair(aval) or not all(map(is_static, value.ravel().tolist())):
         return None
     return np.array([e.value for e in value.ravel().tolist()], aval.dtype).reshape(value.shape)
 
 
-def _logical(value: Value, aval: Any) -> Value:
+def _logical(value: Value, aval: ShapedArray) -> Value:
     """Returns a value with pairs in place of a trailing axis of 2 that JAX's type has not."""
     if type(value) is np.ndarray and value.ndim and value.ndim != len(aval.shape):
         return join_pairs(value)

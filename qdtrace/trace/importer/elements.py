@@ -15,6 +15,8 @@ from qdtrace.trace.physical import is_pair
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from jax.core import ShapedArray
+
     from qdtrace.trace.importer.memory import MemoryOps
 
 
@@ -29,7 +31,7 @@ def length_of(closed: Any) -> int:
 
 
 def per_element(
-    imp: MemoryOps, fn: Callable[..., Element], aval: Any, *values: Value, length: int = 1, pair: bool = False
+    imp: MemoryOps, fn: Callable[..., Element], aval: ShapedArray, *values: Value, length: int = 1, pair: bool = False
 ) -> Value:
     """Applies a function of elements; an operand has the shape, or rank 0, or length one along some axes.
 

@@ -36,6 +36,8 @@ from qdtrace.trace.physical import PLAIN, part_dtype
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from jax.core import ShapedArray
+
     from qdtrace.ir.builder import BlockBuilder, Builder
     from qdtrace.trace.importer.uses import Uses
 
@@ -108,7 +110,7 @@ class MemoryOps(ScalarOps):
             self.emit("if", condition, blocks=(then.close(), other.close()))
 
     # ------------------------------------------------------------------ memory
-    def dtype_of(self, aval: Any) -> DType:
+    def dtype_of(self, aval: ShapedArray) -> DType:
         """Returns the graph dtype of an array; of the parts of a pair."""
         dtype = aval.dtype
         known = PLAIN.get(dtype)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from qdtrace.errors import Loc
     from qdtrace.ir.program import Atom
+    from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.importer.core import Importer
 
     Names = Sequence[Sequence[str] | None]
@@ -31,7 +32,7 @@ class _RefusedError(Exception):
 
 
 @rule("platform_index")
-def platform_index(imp: Importer, eqn: Any, *, platforms: Names) -> Value:
+def platform_index(imp: Importer, eqn: JaxprEqn, *, platforms: Names) -> Value:
     """Returns the number of the branch for a reader of it; `cond` goes by the platforms, see `on_platforms`."""
 
     def take(k: int) -> list[Value]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.importer.scalars import ScalarOps
 
 F = TypeVar("F", bound="Callable[..., Any]")
@@ -64,7 +65,7 @@ class Rule:
     of_elements: bool = False
     """True for a function of elements: its value at one element says all."""
 
-    def keywords(self, imp: ScalarOps, eqn: Any) -> dict[str, Any]:
+    def keywords(self, imp: ScalarOps, eqn: JaxprEqn) -> dict[str, Any]:
         """Returns the parameters of an equation that the rule reads; refuses what it does not account for."""
         params = eqn.params
         if self.takes_all:
@@ -85,7 +86,7 @@ class Rule:
         return out
 
 
-def _refused(imp: ScalarOps, eqn: Any, what: str) -> UnsupportedError:
+def _refused(imp: ScalarOps, eqn: JaxprEqn, what: str) -> UnsupportedError:
     name = eqn.primitive.name
     return UnsupportedError(
         f"the import rule of `{name}` does not work {what}",

@@ -16,6 +16,7 @@ from qdtrace.trace.importer.values import rank0
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.importer.core import Importer
     from qdtrace.trace.importer.indexing import Join
     from qdtrace.trace.importer.values import Value
@@ -26,7 +27,7 @@ _PROMISES = {"unique_indices": PROMISE, "indices_are_sorted": PROMISE}
 
 @rule("scatter", assumes={"update_consts": ()}, ignores=_PROMISES)
 def replace(
-    imp: Importer, eqn: Any, x: Value, indices: Value, updates: Value, *,
+    imp: Importer, eqn: JaxprEqn, x: Value, indices: Value, updates: Value, *,
     dimension_numbers: Any, mode: Any, update_jaxpr: Any,
 ) -> Value:  # fmt: skip
     """Returns the array with updates, or (`lax.scatter_apply`) functions of its elements, at traced positions."""
@@ -52,7 +53,7 @@ def combine(
 
 
 def scatter(
-    imp: Importer, eqn: Any, x: Value, indices: Value, updates: Value, dims: Any, mode: Any, join: Join
+    imp: Importer, eqn: JaxprEqn, x: Value, indices: Value, updates: Value, dims: Any, mode: Any, join: Join
 ) -> Value:
     """Joins updates with elements at traced positions; out-of-bounds ones are dropped or clamped."""
     clips = is_mode(imp, eqn, mode, "CLIP", ("FILL_OR_DROP", "PROMISE_IN_BOUNDS"))

@@ -19,6 +19,8 @@ from qdtrace.trace.markers import REGIONS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from qdtrace.trace.compat import Jaxpr, JaxprEqn, Var
+
 SAME_NAME = (
     "add", "sub", "div", "rem", "max", "min", "neg", "abs", "sign", "pow", "atan2", "nextafter", "sqrt", "rsqrt",
     "cbrt", "exp", "exp2", "expm1", "log", "log2", "log1p", "logistic", "sin", "cos", "tan", "asin", "acos", "atan",
@@ -42,15 +44,15 @@ _ONCE = frozenset(
 class Uses:
     """The reads of one list of equations (or of regions among them)."""
 
-    last: Mapping[Any, int]
+    last: Mapping[Var, int]
     """Position of the last equation that reads a variable; behind all for a result."""
-    reader: Mapping[Any, Any] = field(default_factory=dict[Any, Any])
+    reader: Mapping[Var, Any] = field(default_factory=dict[Any, Any])
     """The equation that reads a variable, where it is one, once."""
     dead: frozenset[int] = frozenset()
     """Positions of equations without effect that no result depends on. Derivatives leave such, and failing in one
     that JAX drops would be wrong."""
 
-    def release(self, position: int, eqn: Any, held: dict[Any, Value]) -> list[Value]:
+    def release(self, position: int, eqn: JaxprEqn, held: dict[Any, Value]) -> list[Value]:
         """Lets go of operands that no later equation reads, unless this one reads them twice, by one name or by two.
 
         Gives those among them that show other arrays: these must not change before the equation has read them.
@@ -67,11 +69,11 @@ class Uses:
                     hold(value, -1)
         return shown
 
-    def may_wait(self, eqn: Any) -> bool:
+    def may_wait(self, eqn: JaxprEqn) -> bool:
         """Returns whether the value of an equation may be computed where it is read."""
         return eqn.primitive.name in ELEMENTWISE and self._is_read_once(eqn.outvars[0])
 
-    def _is_read_once(self, var: Any) -> bool:
+    def _is_read_once(self, var: Var) -> bool:
         reader = self.reader.get(var)
         if reader is None:
             return False
@@ -92,7 +94,7 @@ def uses_of_jaxpr(jaxpr: Any) -> Uses:
     return _uses([None if k in dead else e for k, e in enumerate(jaxpr.eqns)], jaxpr.outvars, dead)
 
 
-def uses_of_items(items: Sequence[Any], results: Iterable[Any] = ()) -> Uses:
+def uses_of_items(items: Sequence[JaxprEqn], results: Iterable[Any] = ()) -> Uses:
     """Returns the reads of equations and regions; what a region reads is not known to be read once."""
     return _uses(items, results, frozenset())
 
@@ -116,7 +118,7 @@ def _uses(items: Sequence[Any], results: Iterable[Any], dead: frozenset[int]) ->
     return Uses(last, {var: eqn for var, eqn in reader.items() if count[var] == 1}, dead)
 
 
-def _dead(jaxpr: Any) -> frozenset[int]:
+def _dead(jaxpr: Jaxpr) -> frozenset[int]:
     used = {v for v in jaxpr.outvars if not isinstance(v, compat.Literal)}
     dead: list[int] = []
     for position in range(len(jaxpr.eqns) - 1, -1, -1):

@@ -18,6 +18,8 @@ from qdtrace.trace.physical import is_pair
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from jax.core import ShapedArray
+
     from qdtrace.ir.types import DType
 
 Element = Any
@@ -195,7 +197,7 @@ def atoms_of(array: np.ndarray) -> list[Atom]:
     return [atom for e in elements_of(array) for atom in (e if type(e) is tuple else (e,))]
 
 
-def array_from(atoms: Iterator[Atom], aval: Any) -> np.ndarray:
+def array_from(atoms: Iterator[Atom], aval: ShapedArray) -> np.ndarray:
     """Returns the small array of this type whose atoms come next."""
     elements = zip(atoms, atoms, strict=False) if is_pair(aval) else atoms
     return array_of(islice(elements, int(np.prod(aval.shape, dtype=np.int64))), aval.shape)
