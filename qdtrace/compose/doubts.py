@@ -1,18 +1,18 @@
 """Races that an argument decides by what it holds: told by the first call that brings its elements.
 
 A function is traced on arrays without elements, so `h[k[i]] = h[k[i]] + v` is right or not by what a call hands over.
-Each call of a `qd.jit` function with arrays looks once at what its trace left open; what others trace, it does not see.
+Each call of a `qd.jit` function looks once at what its trace left open. Where `jax.jit` or `jax.vmap` trace the call,
+it looks at the arrays that those were given.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax
 import numpy as np
-from jax.core import Tracer
 
 from qdtrace.analysis.known_races import known_race
+from qdtrace.compose.known_arguments import contents_of
 from qdtrace.ir.program import ref_type
 
 if TYPE_CHECKING:
@@ -35,23 +35,17 @@ class Doubt(NamedTuple):
     numbers: Mapping[Var, int] = {}
     """Numbers of the arguments' leaves, by the references that have their elements."""
 
-    def tell(self, leaves: Sequence[Any]) -> None:
-        """Warns of a race that the arguments make."""
-        given = {v: leaves[number] for v, number in self.numbers.items()}
-        found = known_race(self.accesses, {**self.arrays, **given}, self.fixed).race
-        if found is not None:
-            self.warn(found)
-
-    def is_decided(self, leaves: Sequence[Any]) -> bool:
-        """Returns whether the arguments are arrays of these shapes whose elements are here."""
-        return all(
-            number < len(leaves)
-            and not isinstance(leaves[number], Tracer)
-            and np.shape(leaves[number]) == ref_type(ref).shape
-            and _is_readable(leaves[number])
-            for ref, number in self.numbers.items()
-        )
-
-
-def _is_readable(array: Any) -> bool:
-    return not isinstance(array, jax.Array) or (not array.is_deleted() and array.is_fully_addressable)
+    def settle(self, leaves: Sequence[Any]) -> bool:
+        """Warns of a race that the arguments of a call make; returns whether it knows their elements."""
+        if any(number >= len(leaves) for number in self.numbers.values()):
+            return False
+        given = {v: contents_of(leaves[number]) for v, number in self.numbers.items()}
+        calls = max(map(len, given.values()))
+        if any(len(c) not in (1, calls) or np.shape(c[0]) != ref_type(v).shape for v, c in given.items() if calls):
+            return False
+        for k in range(calls):
+            arrays = {**self.arrays, **{v: c[k % len(c)] for v, c in given.items()}}
+            if (found := known_race(self.accesses, arrays, self.fixed).race) is not None:
+                self.warn(found)
+                break
+        return calls > 0

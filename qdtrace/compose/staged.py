@@ -55,11 +55,7 @@ class Programs:
     def settle(self, arguments: object) -> None:
         """Tells the doubts that the arguments of a call decide."""
         leaves = jax.tree.leaves(arguments)
-        known = [(doubt, doubt.is_decided(leaves)) for doubt in self.doubts]
-        self.doubts = [doubt for doubt, is_decided in known if not is_decided]
-        for doubt, is_decided in known:
-            if is_decided:
-                doubt.tell(leaves)
+        self.doubts = [doubt for doubt in self.doubts if not doubt.settle(leaves)]
 
     @contextmanager
     def open(self, arguments: Sequence[object] = ()) -> Generator[None]:

@@ -389,9 +389,21 @@ def gpu_platform() -> str:
     return "rocm"
 
 
+def batch_axis(value: object) -> int | None:
+    """Returns the axis of the array behind a value (`variable_of`) along which the innermost `jax.vmap` maps it; None
+    if it does not."""
+    axis = getattr(value, "batch_dim", None)
+    return axis if isinstance(axis, int) else None
+
+
 def is_batched(value: object) -> bool:
     """Returns whether a value differs along the axis of the innermost `jax.vmap` being traced."""
     return getattr(value, "batch_dim", None) is not None
+
+
+def arguments_of(tracer: object) -> Sequence[Any]:
+    """Returns the variables of the arguments of the function whose trace a tracer is of; none if that has none."""
+    return getattr(getattr(trace_of(tracer), "frame", None), "invars", ())
 
 
 def trace_of(tracer: object) -> object | None:

@@ -63,17 +63,53 @@ def test_an_update_is_told_the_accumulation_where_a_call_has_equal_indices(updat
     h = np.zeros(8, np.float32)
     assert told(f, h, OTHERS, V) == []
     assert told(qd.jit(updating(update)), h, SAME, V) == [f"accumulate, which loses nothing: `{UPDATES[update]}`"]
-    assert told(jax.jit(qd.jit(updating(update))), h, OTHERS, V) == []  # nobody sees the indices
-    many = np.zeros(3, np.float32)
-    assert len(told(jax.jit(qd.jit(updating(update))), many, SAME % 3, V)) == 1  # but there are more than elements
+    given_later = jax.jit(qd.jit(updating(update))).lower
+    shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (h, SAME.astype(np.int32), V)]
+    assert told(lambda *args: given_later(*args) and None, *shapes) == []  # nobody sees the indices
+    shapes[0] = jax.ShapeDtypeStruct((3,), np.float32)
+    assert len(told(lambda *args: given_later(*args) and None, *shapes)) == 1  # but there are more than elements
 
 
 def test_the_first_call_with_the_elements_decides_for_each_trace() -> None:
     f = qd.jit(updating("h[k] = h[k] + v"))
     h = np.zeros(8, np.float32)
-    jax.jit(f)(h, SAME, V)
     assert told(f, h, OTHERS, V) == told(f, h, SAME, V) == []  # it is told once, as all warnings of a trace are
+    f = qd.jit(updating("h[k] = h[k] + v"))
+    assert len(told(jax.jit(f), h, SAME, V)) == 1
+    assert told(f, h, SAME, V) == []
     assert len(told(jax.grad(lambda v: f(h[:7], SAME[:7], v).sum()), V[:7])) == 1
+
+
+Call = tuple["Callable[..., Any]", "tuple[Any, ...]"]
+WRAPPERS: dict[str, Callable[[Any, Any, Any, Any], Call]] = {
+    "jit": lambda f, h, k, v: (jax.jit(f), (h, k, v)),
+    "static": lambda f, *args: (lambda *a: jax.jit(lambda n, *b: f(*b), static_argnums=0)(3, *a), args),
+    "others": lambda f, *args: (lambda h, k, v: jax.jit(lambda v, *a: f(a[1], a[0], v))(v, k, h, np.float32(1)), args),
+    "tree": lambda f, *args: (lambda h, k, v: jax.jit(lambda a, k: f(a["h"], k, a["v"]))({"v": v, "h": h}, k=k), args),
+    "vmap": lambda f, h, k, v: (jax.vmap(f, (None, 1, None)), (h, np.stack([k[..., ::-1], k], 1), v)),
+    "vmap of others": lambda f, h, k, v: (jax.vmap(f, (0, None, -1)), (np.stack([h, h]), k, np.stack([v, v], -1))),
+    "vjp": lambda f, *args: (lambda h, k, v: jax.vjp(lambda v: f(h, k, v), v)[0], args),
+    "jvp": lambda f, *args: (lambda h, k, v: jax.jvp(lambda v: f(h, k, v), (v,), (v,))[0], args),
+}
+"""A function and its arguments, transformed."""
+
+
+@pytest.mark.parametrize("seed", [pytest.param(k, marks=pytest.mark.slow if k % 16 else ()) for k in range(160)])
+def test_what_transformations_around_a_call_were_given_decides(seed: int) -> None:
+    draw = random.Random(seed)
+    keys = draw.choice((SAME, OTHERS))
+    f, args = qd.jit(updating("h[k] = h[k] + v")), (np.zeros(8, np.float32), keys, V)
+    for name in draw.choices(list(WRAPPERS), k=draw.choice((1, 2, 3, 4))):
+        if "vmap" not in name or args[1].ndim == args[0].ndim == 1:
+            f, args = WRAPPERS[name](f, *args)
+    assert len(told(f, *args)) == (keys is SAME)
+
+
+def test_what_a_loop_of_lax_brings_is_seen_by_nobody() -> None:
+    f = qd.jit(updating("h[k] = h[k] + v"))
+    keys = np.stack([SAME, SAME])
+    assert told(lambda: jax.lax.scan(lambda h, k: (f(h, k, V), None), jnp.zeros(8), keys)[0]) == []
+    assert len(told(lambda: jax.lax.scan(lambda h, _: (f(h, SAME, V), None), jnp.zeros(8), keys)[0])) == 1
 
 
 def test_an_update_by_another_function_runs_in_order() -> None:
