@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from qdtrace.lowered import Lowered
     from qdtrace.profile_table import Profile
     from qdtrace.profiling import profile
+    from qdtrace.tensors.entry import torch
     from qdtrace.trace.importer import def_import_rule
 
 __version__ = "0.1.0"
@@ -133,6 +134,7 @@ __all__ = [
     "range",
     "sort",
     "stats",
+    "torch",
     "value_and_grad",
     "vjp",
     "vmap",
@@ -150,6 +152,7 @@ _LATER = {
     "def_import_rule": "qdtrace.trace.importer",
     "profile": "qdtrace.profiling",
     "sort": "qdtrace.algorithms.sorting",
+    "torch": "qdtrace.tensors.entry",
 }
 """Public names whose modules need passes or import rules, and are imported when they are first used."""
 

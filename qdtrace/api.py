@@ -252,6 +252,11 @@ class Jitted(Wrapped[P, R_co]):
             made = self._with_limits.setdefault(found, one)
         return made
 
+    @property
+    def static_arguments(self) -> tuple[int | Sequence[int], str | Iterable[str]]:
+        """Positions and names of arguments that are compile-time values, as `qd.jit` was given them."""
+        return self._jax_settings["static_argnums"], self._jax_settings["static_argnames"]
+
     def looks_at(self) -> object:
         """Returns what calls depend on, for `compose.pure_key`."""
         return self._function, self._jax_settings, self._backend, self._overrides, self._bounds

@@ -39,12 +39,17 @@ def _shell() -> Any:
 
 @functools.cache
 def _libraries() -> tuple[str, ...]:
-    found = [str(sys.modules[name].__file__) for name in ("jax", "numpy") if name in sys.modules]
+    found = [str(sys.modules[name].__file__) for name in ("jax", "numpy", "torch") if name in sys.modules]
     return tuple(os.path.dirname(os.path.abspath(file)) + os.sep for file in found)
 
 
+def look_for_libraries() -> None:
+    """Has the frames of a library that was imported after the first error be hidden, too."""
+    _libraries.cache_clear()
+
+
 def is_hidden(file: str) -> bool:
-    """Returns whether a file is of this package, JAX or NumPy, or of a helper that they call through."""
+    """Returns whether a file is of this package, JAX, NumPy or torch, or of a helper that they call through."""
     return file.startswith((*_OWN, *_libraries(), *_HELPERS)) and not file.startswith(_TOOLS)
 
 

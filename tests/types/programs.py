@@ -27,6 +27,7 @@ SHOWN = {
     "docs/coming-from/warp.md": "a program of Warp",
     "docs/libraries.md": "needs MuJoCo, and a model that the page leaves out",
     "docs/other-arrays.md": "needs torch, CuPy and a GPU",
+    "docs/torch.md": "needs torch",
 }
 """Other pages with a program that is only shown (fenced as `py`), with the reason."""
 LEFT_OUT = {

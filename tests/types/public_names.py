@@ -244,6 +244,11 @@ qd.check_grads(with_aux, (X,), order=2, modes=["fwd", "rev"], rtol=1e-2, step=1e
 qd.check_grads(energy, [X, 1.0, N], modes=("rev",))
 
 
+# --- tensors
+layer = qd.torch(energy)
+assert layer(X, 1.0, N) == qd.torch(energy, static_argnums=(1,), static_argnames="k")(X, 1.0, N)
+
+
 # --- looking at programs
 def look(f: Callable[..., jax.Array], path: Path, *arguments: jax.Array) -> list[str]:
     low = qd.jit(f).lower(*arguments)

@@ -1,0 +1,163 @@
+"""The `torch.autograd.Function` that runs a `Derived` on tensors.
+
+Torch asks it for values, for gradients by cotangents, for tangents and for batches. Each answer but the first is a
+call of it again, with another `Derived`: so it is right under any of torch's transformations, to any order. Where the
+call that is differentiated has kept JAX's residuals, gradients are computed from these, not from the arguments anew.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from qdtrace.api import block_until_ready
+from qdtrace.compose.explain import failure_in
+from qdtrace.tensors.derived import gradients
+from qdtrace.tensors.memory import array_of, tensor_of
+from qdtrace.trace import compat
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from qdtrace.tensors.derived import Derived
+
+torch: Any = import_module("torch")
+_transforms_active = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
+"""Returns whether a transformation of `torch.func` is around; where none is, the quicker way into autograd is right."""
+_alive = getattr(getattr(torch._C, "_functorch", None), "unwrap_if_dead", lambda t: t)
+"""Returns the tensor inside of one that a transformation wrapped which has ended, as that of `torch.func.vjp` has."""
+
+
+class Call:
+    """A function, and the arguments of one call of it that are no tensors."""
+
+    def __init__(
+        self, derived: Derived, leaves: Sequence[Any], places: tuple[int, ...], kept: tuple[Any, int] | None = None
+    ) -> None:
+        self.derived = derived
+        self.leaves = leaves
+        """Holds all arguments, and anything in the places of tensors."""
+        self.places = places
+        """Positions of the tensors among the arguments."""
+        self.kept = kept
+        """Residuals for a call of a pullback, with the number of cotangents, which are its last tensors."""
+        self.wanted: tuple[int, ...] = ()
+        """Positions of the arguments that `pullback` gives gradients of."""
+        self.pullback: Any = None
+        """JAX's pullback with its residuals, once the values are there."""
+        self.tree: Any = None
+        """Structure of the results, once they are there."""
+
+    def on(self, *tensors: Any) -> tuple[Any, ...]:
+        """Returns the results of the call as tensors."""
+        if torch.is_grad_enabled() and self.kept is None:
+            self.wanted = tuple([p for p, t in zip(self.places, tensors, strict=True) if t.requires_grad])
+        if _transforms_active():
+            return Function.apply(self, *tensors)
+        is_plain = not self.wanted and self.kept is None and torch.autograd.forward_ad._current_level < 0
+        return self.run(tensors) if is_plain else _apply(self, *tensors)
+
+    def run(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
+        """Returns the results of the call on plain tensors, which are there when it returns.
+
+        Raises QdError of what the function refuses, and of its checks.
+        """
+        try:
+            return self._run(tensors)
+        except Exception as error:
+            failure = failure_in(error)
+            if failure is None:
+                raise
+            raise failure.with_traceback(None) from None
+
+    def _run(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
+        arrays = [array_of(t) for t in tensors]
+        if self.kept is not None:
+            pullback, count = self.kept
+            results = gradients(pullback, arrays[len(arrays) - count :])
+        else:
+            leaves = [*self.leaves]
+            for place, array in zip(self.places, arrays, strict=True):
+                leaves[place] = array
+            if self.wanted:
+                results, self.pullback = self.derived.values_and_pullback(self.wanted)(*leaves)
+            else:
+                results = self.derived.values(*leaves)
+        found, self.tree = jax.tree.flatten(results)
+        is_on_host = bool(found) and compat.is_on_host(found[0])
+        block_until_ready(found)
+        given = [t.data_ptr() for t in tensors]
+        return tuple([tensor_of(y, is_on_host, given) for y in found])
+
+
+class Function(torch.autograd.Function):
+    """A `Call` as torch sees it. Arguments are the call and its tensors, results are tensors."""
+
+    @staticmethod
+    def forward(call: Call, *tensors: Any) -> tuple[Any, ...]:
+        """Returns the values."""
+        return call.run(tensors)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+        """Keeps the tensors, also to be told if one has changed since: residuals may be on their memory."""
+        ctx.call, *tensors = inputs
+        ctx.save_for_backward(*tensors)
+        ctx.save_for_forward(*tensors)
+        ctx.is_float = [_is_float(y) for y in output]
+        ctx.mark_non_differentiable(*[y for y, is_float in zip(output, ctx.is_float, strict=True) if not is_float])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
+        """Returns the gradients of what needs one, as the results of a call."""
+        call: Call = ctx.call
+        tensors = [_alive(t) for t in ctx.saved_tensors]
+        needed = tuple(p for p, need in zip(call.places, ctx.needs_input_grad[1:], strict=True) if need)
+        cotangents = [g for g, is_float in zip(grads, ctx.is_float, strict=True) if is_float]
+        has_kept = call.pullback is not None and set(needed) <= set(call.wanted)
+        places = call.wanted if has_kept else needed
+        count = len(call.leaves)
+        pulled = Call(
+            call.derived.pullback(places, count),
+            [*call.leaves, *cotangents],
+            (*call.places, *range(count, count + len(cotangents))),
+            (call.pullback, len(cotangents)) if has_kept else None,
+        )
+        found = dict(zip(places, pulled.on(*tensors, *cotangents), strict=True))
+        return None, *[found[p] if p in needed else None for p in call.places]
+
+    @staticmethod
+    def jvp(ctx: Any, _: None, *tangents: Any) -> tuple[Any, ...]:
+        """Returns the tangents of results that are floats, None for the others."""
+        call: Call = ctx.call
+        given = [t for t in tangents if t is not None]
+        places = tuple(p for p, t in zip(call.places, tangents, strict=True) if t is not None)
+        count = len(call.leaves)
+        pushed = Call(
+            call.derived.pushforward(places),
+            [*call.leaves, *given],
+            (*call.places, *range(count, count + len(given))),
+        )
+        found = iter(pushed.on(*map(_alive, ctx.saved_tensors), *given))
+        return tuple(next(found) if is_float else None for is_float in ctx.is_float)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], call: Call, *tensors: Any) -> tuple[Any, Any]:
+        """Returns the results of a batch, and their axes."""
+        axes: list[int | None] = [None] * len(call.leaves)
+        for place, axis in zip(call.places, in_dims[1:], strict=True):
+            axes[place] = axis
+        mapped = Call(call.derived.batched(tuple(axes), info.batch_size), call.leaves, call.places)
+        results = mapped.on(*tensors)
+        call.tree = mapped.tree
+        return results, (0,) * len(results)
+
+
+_apply = super(torch.autograd.Function, Function).apply
+"""`Function.apply` without what it does for `torch.func`, which takes as long as the rest of a small call."""
+
+
+def _is_float(tensor: Any) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
