@@ -60,6 +60,7 @@ from qdtrace.trace.structs import dataclass
 from qdtrace.vmap import vmap
 
 if TYPE_CHECKING:
+    from qdtrace.algorithms.packing import compact, segments
     from qdtrace.algorithms.sorting import argsort, sort
     from qdtrace.gradient_check import check_grads
     from qdtrace.lowered import Lowered
@@ -108,6 +109,7 @@ __all__ = [
     "break_if",
     "check",
     "check_grads",
+    "compact",
     "config",
     "continue_if",
     "copy",
@@ -132,6 +134,7 @@ __all__ = [
     "otherwise",
     "profile",
     "range",
+    "segments",
     "sort",
     "stats",
     "torch",
@@ -149,8 +152,10 @@ _LATER = {
     "Profile": "qdtrace.profile_table",
     "argsort": "qdtrace.algorithms.sorting",
     "check_grads": "qdtrace.gradient_check",
+    "compact": "qdtrace.algorithms.packing",
     "def_import_rule": "qdtrace.trace.importer",
     "profile": "qdtrace.profiling",
+    "segments": "qdtrace.algorithms.packing",
     "sort": "qdtrace.algorithms.sorting",
     "torch": "qdtrace.tensors.entry",
 }

@@ -285,7 +285,9 @@ assert_type(cube(X), jax.Array)
 def algorithms(keys: jax.Array | npt.NDArray[np.int32], x: ArrayLike) -> jax.Array:
     assert_type(qd.sort(keys), jax.Array)
     assert_type(qd.sort(keys, x, {"x": x}, bits=8), tuple[Any, ...])
-    return qd.argsort(keys, bits=8) + qd.argsort([3.0, 1.0])
+    kept, count = qd.compact(keys > 0, {"x": X}, size=3)
+    assert_type(kept, dict[str, jax.Array])
+    return kept["x"] + count + qd.segments(keys, 3) + qd.argsort(keys, bits=8) + qd.argsort([3.0, 1.0])
 
 
 # --- counters

@@ -1,0 +1,164 @@
+"""`qd_packed`, the primitive behind `qd.compact`: elements under a mask, moved to the front of their row in order.
+
+It is linear in the elements. On a CPU long rows are tasks: parts count what they keep, and each moves its own behind
+that of the parts before. All else is a running sum and a scatter of XLA. Masks are (rows, n), elements
+(rows, n, width).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+from jax.interpreters import ad
+
+from qdtrace.api import jit
+from qdtrace.trace import compat
+from qdtrace.trace.allocation import empty
+from qdtrace.trace.cells import local
+from qdtrace.trace.importer import def_import_rule
+from qdtrace.trace.indexing import as_value
+from qdtrace.trace.loops import ndrange
+from qdtrace.trace.loops import range as qd_range
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+packed_p = compat.Primitive("qd_packed")
+packed_p.multiple_results = True
+LEAST = 1 << 12
+"""Elements of a row from which on tasks are faster than XLA's operations."""
+PART = 1 << 14
+"""Fewest elements of a part."""
+MOST_PARTS = 64
+
+
+def packed(mask: jax.Array, *xs: jax.Array, size: int) -> list[jax.Array]:
+    """Returns the count of true elements of each row of a mask, and the elements of `xs` there, `size` a row.
+
+    What is behind the last element is zero; elements that have no room are left out.
+    """
+    return [as_value(x) for x in _packed(mask, *xs, size=size)]
+
+
+def _places(mask: Any, size: int) -> Any:
+    """Returns where each element goes; `size` or more if nowhere."""
+    return jnp.where(mask, jnp.cumsum(mask, axis=1, dtype=jnp.int32) - 1, size)
+
+
+def _by_xla(mask: Any, *xs: Any, size: int) -> list[Any]:
+    places = _places(mask, size)
+
+    def moved(x: Any, row: Any) -> Any:
+        return jnp.zeros((size, x.shape[1]), x.dtype).at[row].set(x, mode="drop")
+
+    return [mask.sum(axis=1, dtype=jnp.int32), *(jax.vmap(moved)(x, places) for x in xs)]
+
+
+def _by_tasks(mask: Any, *xs: Any, size: int) -> list[Any]:
+    if mask.shape[1] < LEAST or size == 0:
+        return _by_xla(mask, *xs, size=size)
+    return pack_rows(mask, *xs, size=size)
+
+
+def _pack(mask: Any, *xs: Any, size: int) -> list[Any]:
+    rows, n = mask.shape
+    parts = min(n // PART + 1, MOST_PARTS)
+    length, room = -(-n // parts), -(-size // parts)
+    kept, first, count = empty((rows, parts), jnp.int32), empty((rows, parts + 1), jnp.int32), empty(rows, jnp.int32)
+    outs = [empty((rows, size, x.shape[2]), x.dtype) for x in xs]
+
+    for r, p in ndrange(rows, parts, name="pack_count"):
+        total = local(0, jnp.int32)
+        for j in qd_range(p * length, jnp.minimum((p + 1) * length, n)):
+            total.value = total.value + mask[r, j].astype(jnp.int32)
+        kept[r, p] = total.value
+    for r in qd_range(rows, name="pack_places"):
+        total = local(0, jnp.int32)
+        for p in qd_range(parts):
+            first[r, p] = jnp.minimum(total.value, size)
+            total.value = total.value + kept[r, p]
+        first[r, parts] = jnp.minimum(total.value, size)
+        count[r] = total.value
+    for r, p in ndrange(rows, parts, name="pack_move"):
+        place = local(first[r, p])
+        for j in qd_range(p * length, jnp.minimum((p + 1) * length, n)):
+            own = place.value
+            has_room = own < first[r, p + 1]  # true nearly always; what is not kept is overwritten by the next
+            _store(outs, (r, own), xs, (r, j), has_room)
+            place.value = own + mask[r, j].astype(jnp.int32)
+    for r, p in ndrange(rows, parts, name="pack_clear"):
+        for j in qd_range(jnp.maximum(p * room, first[r, parts]), jnp.minimum((p + 1) * room, size)):
+            _clear(outs, (r, j))
+    return [count, *outs]
+
+
+def _store(
+    outs: Sequence[Any], place: tuple[Any, Any], xs: Sequence[Any], own: tuple[Any, Any], condition: Any
+) -> None:
+    """Moves elements of arrays to a place if a condition holds."""
+    for out, x in zip(outs, xs, strict=True):
+        for k in qd_range(jnp.where(condition, x.shape[2], 0)):
+            out[*place, k] = x[*own, k]
+
+
+def _clear(outs: Sequence[Any], place: tuple[Any, Any]) -> None:
+    """Stores zeros into elements of arrays."""
+    for out in outs:
+        for k in qd_range(out.shape[2]):
+            out[*place, k] = 0
+
+
+pack_rows: Any = jit(_pack, static_argnames="size", options={"bounds": "unchecked", "vectorize": False})
+
+
+def _types(mask: Any, *xs: Any, size: int) -> list[Any]:
+    count = compat.array_type(mask.shape[:1], jnp.dtype(jnp.int32), (mask,))
+    return [count, *(compat.array_type((x.shape[0], size, x.shape[2]), x.dtype, (mask, x)) for x in xs)]
+
+
+def _tangents(primals: Sequence[Any], tangents: Sequence[Any], *, size: int) -> tuple[Any, Any]:
+    mask, *xs = primals
+    found = packed_p.bind(mask, *xs, size=size)
+    made: list[Any] = [ad.Zero(compat.tangent_type(x)) for x in found]
+    moving = [k for k, t in enumerate(tangents[1:]) if type(t) is not ad.Zero]
+    if moving:
+        _, *moved = packed_p.bind(mask, *(tangents[k + 1] for k in moving), size=size)
+        for k, t in zip(moving, moved, strict=True):
+            made[k + 1] = t
+    return found, made
+
+
+def _adjoints(cts: Sequence[Any], mask: Any, *xs: Any, size: int) -> list[Any]:
+    """Moves cotangents back to where their elements were."""
+    places = _places(mask, size)
+
+    def back(ct: Any, x: Any) -> Any:
+        if not ad.is_undefined_primal(x):
+            return None
+        if type(ct) is ad.Zero:
+            return ad.Zero(x.aval)
+        taken = jax.vmap(lambda row, at: row.at[at].get(mode="fill", fill_value=0))(ct, places)
+        return taken.astype(x.aval.dtype)
+
+    return [None, *(back(ct, x) for ct, x in zip(cts[1:], xs, strict=True))]
+
+
+def _mapped(operands: Sequence[Any], axes: Sequence[Any], *, size: int) -> tuple[Any, Any]:
+    """Makes one axis of the mapped axis and the rows."""
+    (lanes,) = {x.shape[a] for x, a in zip(operands, axes, strict=True) if a is not None}
+    moved = [
+        jnp.broadcast_to(x, (lanes, *x.shape)) if a is None else jnp.moveaxis(x, a, 0)
+        for x, a in zip(operands, axes, strict=True)
+    ]
+    rows = moved[0].shape[1]
+    outs = packed_p.bind(*(x.reshape(lanes * rows, *x.shape[2:]) for x in moved), size=size)
+    return [x.reshape(lanes, rows, *x.shape[1:]) for x in outs], [0] * len(outs)
+
+
+_packed: Any = jit(packed_p.bind, static_argnames="size")
+compat.define(packed_p, _types, _mapped, _by_xla, cpu=_by_tasks)
+ad.primitive_jvps[packed_p] = _tangents
+ad.primitive_transposes[packed_p] = _adjoints
+def_import_rule(packed_p, _by_xla)
