@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from qdtrace.analysis.index.affine import AffineForms
-from qdtrace.analysis.index.injectivity import Injectivity
 from qdtrace.analysis.index.trips import surely_runs, task_values
+from qdtrace.analysis.memory import TaskMemory
 from qdtrace.analysis.uniformity import analyse_uniformity
 from qdtrace.analysis.updates import Updates
 from qdtrace.frozen import frozen
@@ -68,14 +67,9 @@ class Accesses:
         return Updates(definitions(self.task))
 
     @cached_property
-    def forms(self) -> AffineForms:
-        """The indices as affine forms."""
-        return AffineForms(self.task, flips=True)
-
-    @cached_property
-    def proofs(self) -> Injectivity:
-        """Proofs that iterations have elements of their own."""
-        return Injectivity(self.task, self.forms)
+    def memory(self) -> TaskMemory:
+        """Forms of the indices, and proofs of what iterations touch."""
+        return TaskMemory(self.task)
 
     @cached_property
     def is_uniform(self) -> Callable[[Atom], bool]:

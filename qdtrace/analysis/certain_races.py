@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from qdtrace.analysis.accesses import Race
 from qdtrace.analysis.index.boxes import union_size
-from qdtrace.analysis.index.dependence import IterationSpace, dependence_between
 from qdtrace.analysis.index.footprint import IndexSets
 from qdtrace.analysis.index.trips import trip_count
 from qdtrace.ir.memory import indices_of, values_of
@@ -25,7 +24,6 @@ from qdtrace.ir.walk import used_vars, walk_eqns
 
 if TYPE_CHECKING:
     from qdtrace.analysis.accesses import Accesses, Site
-    from qdtrace.analysis.index.affine import Form
     from qdtrace.analysis.index.footprint import Box
     from qdtrace.ir.program import Atom, Eqn
 
@@ -80,26 +78,17 @@ def _leaves_out_one(found: Accesses, condition: Atom) -> bool:
 
 def _at_a_distance(found: Accesses, eqns: list[Eqn]) -> Race | None:
     """Returns the race of the first store to an element that another iteration accesses, or None if none is certain."""
-    forms, task = found.forms, found.task
-    assert task.index is not None
-    space = IterationSpace(task.index, found.iterations, {v for e in task.head for v in e.outvars})
-    places: dict[Atom, dict[tuple[object, ...], tuple[Eqn, list[Form]]]] = {}
+    places: dict[Atom, dict[tuple[object, ...], Eqn]] = {}
     for eqn in eqns:
-        place = [forms.of(a) for a in indices_of(eqn)]
-        key = eqn.primitive, *[f.key for f in place]
-        places.setdefault(eqn.invars[0], {}).setdefault(key, (eqn, place))
-    for ref, ones in places.items():
-        stores = [one for one in ones.values() if one[0].primitive is not LOAD]
-        if len(ones) > _MOST_PLACES:
-            continue
-        for (store, first), (other, second) in product(stores, ones.values()):
+        key = eqn.primitive, *[f.key for f in found.memory.index(eqn)]
+        places.setdefault(eqn.invars[0], {}).setdefault(key, eqn)
+    for ones in (one.values() for one in places.values() if len(one) <= _MOST_PLACES):
+        for store, other in product([e for e in ones if e.primitive is not LOAD], ones):
             loads = other.primitive is LOAD
             one_of_two = store.primitive is other.primitive is STORE and not all(
                 found.is_uniform(*values_of(e)) for e in (store, other)
             )
-            if other is store or not (loads or one_of_two):
-                continue
-            if dependence_between(ref_type(ref), first, second, (forms, forms), space).distance is not None:
+            if (loads or one_of_two) and found.memory.dependence(store, other).distance is not None:
                 return Race("neighbour" if loads else "twice", store)
     return None
 
@@ -113,7 +102,7 @@ def _read_by_all(found: Accesses, stores: list[Eqn], loads: list[Eqn]) -> Race |
             continue  # one value that all of them store, as a flag, may be read
         for load in shared:
             if load.invars[0] is store.invars[0]:
-                sets = sets or IndexSets(found.task, found.forms)
+                sets = sets or IndexSets(found.task, found.memory.forms)
                 ref = ref_type(load.invars[0])
                 if _meet(*(sets.box(ref, indices_of(e), None) for e in (store, load))):
                     return Race("neighbour", store)

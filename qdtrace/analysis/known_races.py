@@ -73,11 +73,11 @@ def _open_places(found: Accesses) -> list[list[Site]]:
     for site in found.sites:
         by_buffer.setdefault(reference(site.eqn), []).append(site)
 
-    def is_open(ones: Sequence[Site]) -> bool:
-        shared, *others = (found.proofs.keys(indices_of(e)) for e, _ in ones)
-        return not shared.intersection(*others)
-
-    return [ones for ones in by_buffer.values() if _may_meet(ones, found.task.index) and is_open(ones)]
+    return [
+        ones
+        for ones in by_buffer.values()
+        if _may_meet(ones, found.task.index) and not found.memory.share_a_proof(e for e, _ in ones)
+    ]
 
 
 def _may_meet(ones: Sequence[Site], index: Var | None) -> bool:

@@ -32,7 +32,7 @@ def lost_updates(found: Accesses) -> list[Race]:
         for store, around in found.sites
         if store.primitive is STORE
         and (update := found.updates.of(store, around)) is not None
-        and not found.proofs.keys(indices_of(store))
+        and not found.memory.proofs(indices_of(store))
         and _is_lost(found, Site(store, around), update)
     ]
 
