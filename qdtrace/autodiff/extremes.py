@@ -90,7 +90,7 @@ def _with_sums(task: Task, name: str, initial: dict[Var, Literal]) -> list[Task]
     for ref, op in chosen.items():
         if len(memory.modes(ref)) > 1:
             shared.add(ref)
-            _check_apart(memory.accesses[ref], op)
+            _check_apart(memory, ref, op)
     _check_order(task)
     made = Sums(task, chosen, shared, {ref: of for ref, of, part in found if chosen[of] == part.op})
     initial |= made.initial
@@ -98,21 +98,18 @@ def _with_sums(task: Task, name: str, initial: dict[Var, Literal]) -> list[Task]
     return [*made.before_it, *_with_sums(made.task, name, initial), *made.after_it]
 
 
-def _check_apart(eqns: list[Eqn], op: str) -> None:
+def _check_apart(memory: TaskMemory, ref: Var, op: str) -> None:
     """Raises GradientError if an accumulation by `op` and another access may be to the same element."""
+    eqns = memory.accesses[ref]
     mine = [e for e in eqns if e.params.get("op") == op]
     for other in eqns:
-        if other in mine:
-            continue
-        for one in mine:
-            pairs = zip(indices_of(one), indices_of(other), strict=True)
-            if not any(isinstance(a, Literal) and isinstance(b, Literal) and a.value != b.value for a, b in pairs):
-                kind = other.params.get("op", other.primitive.name)
-                raise GradientError(
-                    f"needs elements that a loop accesses by `{op}` alone, got `{kind}` of a possibly equal element",
-                    loc=other.loc,
-                    help="use two buffers, or constant indices that differ",
-                )
+        if other not in mine and not all(memory.dependence(one, other).never for one in mine):
+            kind = other.params.get("op", other.primitive.name)
+            raise GradientError(
+                f"needs elements that a loop accesses by `{op}` alone, got `{kind}` of a possibly equal element",
+                loc=other.loc,
+                help="use two buffers, or indices that differ for sure, as `2 * k` and `2 * k + 1` do",
+            )
 
 
 def _check_order(task: Task) -> None:

@@ -198,6 +198,23 @@ def test_elements_that_constant_indices_tell_apart(x):
     np.testing.assert_allclose(jax.jvp(qd.jit(bounding_box), (x, r), (x, r))[1], moved)
 
 
+def test_elements_that_forms_tell_apart():
+    def ours(x, r):
+        for i in qd.range(x.shape[0]):
+            r.at[2 * (i % 3)].max(x[i])
+            r.at[2 * (i % 3) + 1].add(jnp.sin(x[i]))
+        return r
+
+    def theirs(x, r):
+        k = 2 * (jnp.arange(x.shape[0]) % 3)
+        return r.at[k].max(x).at[k + 1].add(jnp.sin(x))
+
+    x, r = np.array([0.3, 2.0, -1.0, 2.5, 0.7, 1.1, -0.2]), np.array([1.5, 0.3, 0.1, 0.7, -2.0, 0.2])
+    wanted = jax.jacrev(theirs, (0, 1))(x, r)
+    for got, want in zip(jax.jacrev(qd.jit(ours), (0, 1))(x, r), wanted, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
 def test_loops_that_fusion_joined():
     """What a joined loop refuses is differentiated in the loops of the user."""
     x, r = np.array([1.0, 3, 2]), np.zeros(2)
