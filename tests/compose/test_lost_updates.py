@@ -112,6 +112,23 @@ def test_what_a_loop_of_lax_brings_is_seen_by_nobody() -> None:
     assert len(told(lambda: jax.lax.scan(lambda h, _: (f(h, SAME, V), None), jnp.zeros(8), keys)[0])) == 1
 
 
+PASSING: dict[str, Callable[[Any, Any], Any]] = {
+    "cond": lambda f, k: jax.lax.cond(k[0] >= 0, f, f, k),
+    "switch": lambda f, k: jax.lax.switch(k[0], [f, f], k),
+    "checkpoint": lambda f, k: jax.checkpoint(f)(k),
+    "scan": lambda f, k: jax.lax.scan(lambda _, k: (f(k), None), jnp.zeros(8), k[None])[0],
+    "jit": lambda f, k: jax.jit(f)(k),
+}
+"""Functions that call another with indices, which are no arguments of the `jax.jit` around them."""
+
+
+@pytest.mark.parametrize("name", PASSING)
+def test_indices_made_under_a_jit_are_not_taken_for_its_arguments(name: str) -> None:
+    f = qd.jit(updating("h[k] = h[k] + v"))
+    pass_on = jax.jit(lambda k: PASSING[name](lambda k: f(jnp.zeros(8), k, V), jnp.argsort(k)))
+    assert told(pass_on, SAME) == []
+
+
 def test_an_update_by_another_function_runs_in_order() -> None:
     f = qd.jit(updating("h[k] = 0.9 * h[k] + v"))
     assert told(f, np.zeros(8, np.float32), OTHERS, V) == []
