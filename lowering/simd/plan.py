@@ -10,6 +10,7 @@ from lowering.llvm.options import DEFAULTS, EmitOptions
 from lowering.plan.sums import find_sums
 from lowering.simd.accumulation.plan import AccumulationPlan, plan_accumulation
 from lowering.simd.divergence.choice import Divergence, choose_divergence
+from lowering.simd.divergence.flatten import FlatFacts, flattened
 from lowering.simd.lane_facts import LaneFacts
 from lowering.simd.shape import Shape, choose_shape
 from qdtrace.analysis.uniformity import Uniformity, analyse_uniformity
@@ -33,13 +34,25 @@ class Plan:
     @property
     def reason(self) -> str:
         """The plan in words, for reports."""
-        return self.shape.reason.replace("under masks", self.divergence.reason) + self.accumulation.reason
+        nested = ", nested loops as one" if isinstance(self.facts, FlatFacts) else ""
+        how = self.divergence.reason + nested
+        return self.shape.reason.replace("under masks", how) + self.accumulation.reason
 
 
 def plan_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> Plan:
-    """Returns the plan of a task."""
+    """Returns the plan of a task, with its nested loops as one if lanes then are refilled."""
     facts = TaskFacts(task)
     lanes = LaneFacts(facts, analyse_uniformity(task))
+    flat = None if options.vectorize is False else flattened(lanes, target)
+    if flat is not None:
+        plan = _plan(LaneFacts(flat, analyse_uniformity(flat.task)), target, options)
+        if plan.divergence.refill is not None:
+            return plan
+    return _plan(lanes, target, options)
+
+
+def _plan(lanes: LaneFacts, target: Target, options: EmitOptions) -> Plan:
+    facts, task = lanes.facts, lanes.facts.task
     limits = target.machine.accumulation
     sums = find_sums(facts, limits)
     shape = choose_shape(lanes, target, options, sums)

@@ -108,6 +108,19 @@ def test_values_from_before_the_loop() -> None:
     agrees(program, arguments(77, 20), ("avx512",))
 
 
+@pytest.mark.parametrize(("length", "refilled"), [(4, True), (300, False)])
+def test_a_private_array_that_a_loop_clears(length: int, refilled: bool) -> None:
+    clear = f"""kept: cell[i32,{length}] = cell[dtype=i32, shape=({length})]
+for z0 in 0:i32 : {length}:i32 : 1:i32
+  store kept a z0
+"""
+    program = rows(77, "o: i32 = load kept 2:i32\nf: f32 = convert[dtype=f32] o\ng: f32 = add f r\nstore y g i", clear)
+    text = print_program(program).replace("m: f32 = abs", "d: i32 = rem k 3:i32\n      store kept k d\n      m: f32 = abs")
+    program = parse_program(text)
+    assert is_refilled(program) == refilled
+    agrees(program, arguments(77, 20), ("avx512",), vectors=(None, 1))
+
+
 def test_while_with_a_counter_that_lanes_do_not_share() -> None:
     program = parse_program(
         f"""program settle(x: ref[f32,{N}], y: ref[f32,{N}], z: ref[i32,{N}])

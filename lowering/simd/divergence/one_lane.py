@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lowering.simd.critical_path import PORTS
+from lowering.simd.divergence.refill import find_refill
 from qdtrace.analysis.cost import GUESS
 from qdtrace.analysis.index.trips import trip_count
 from qdtrace.ir.memory import indices_of
@@ -35,6 +36,8 @@ BUSY = 0.9
 """Fraction of lanes active in a divergent loop. Fractions of nested loops multiply."""
 INNER_GUESS = 8
 """Trip count that is assumed for inner loops of unknown length."""
+REFILLED = 0.6
+"""Time of lanes that are refilled, relative to masks (measured for walks over trees: 0.45 to 0.63)."""
 SCALAR_PORTS = 4
 """Operations that scalar code begins in one cycle."""
 TAKEN = 0.7
@@ -50,7 +53,8 @@ def one_lane_is_faster(lanes: LaneFacts, target: Target, width: int) -> bool:
         return False
     gathered, stall = GATHERED if target.has_gathers else LOADED, STALL if target.has_masks else LONG_STALL
     found = _Estimate(lanes, width, gathered, stall).block(lanes.facts.task.body, 1.0, GUESS)
-    return found.lane > found.scalar
+    refilled = find_refill(lanes, target, reduces=True) is not None
+    return found.lane * (REFILLED if refilled else 1) > found.scalar
 
 
 def _pushes(lanes: LaneFacts, eqn: Eqn) -> bool:

@@ -1,9 +1,9 @@
 """Lane refill: a lane that has left its loop takes the next element of the task, so lanes do not wait for the slowest.
 
-It applies to a task whose body is: arithmetic and loads, one divergent loop, stores. Lanes hold elements that are not
-neighbours, so loads outside the loop become gathers. Between steps of the loop the service block runs if enough lanes
-are idle: it stores the results of finished lanes, assigns the next elements to them, and evaluates the equations before
-the loop for those. With geometric trip counts 16 lanes in step are busy 30 % of the time.
+It applies to a task whose body is: arithmetic, loads and private arrays, one divergent loop, stores. Lanes hold
+elements that are not neighbours, so loads outside the loop become gathers. Between steps of the loop the service block
+runs if enough lanes are idle: it stores the results of finished lanes, assigns the next elements to them, and evaluates
+the equations before the loop for those. With geometric trip counts 16 lanes in step are busy 30 % of the time.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from lowering.llvm.vectors import Value
 from lowering.simd.descriptions import Mask
 from lowering.simd.lane_facts import LaneFacts, is_quiet
 from qdtrace.analysis.cost import operations
+from qdtrace.analysis.index.trips import trip_count
 from qdtrace.ir.carries import carried_params
 from qdtrace.ir.primitives import CELL, FOR, LANE_MAX, LOAD
 from qdtrace.ir.program import Block, Literal, Var, is_global
-from qdtrace.ir.walk import free_vars, used_vars, walk_all, walk_eqns, walk_often
+from qdtrace.ir.walk import free_vars, used_vars, walk_all, walk_often
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 SURE_COST = 200
 """Bodies of at least this cost always refill, as the service is cheap beside them. Others measure trip counts first."""
+SHORT_COST = 256
+"""The largest cost of a loop beside the divergent one, which the service runs for the few lanes that it serves."""
 FOR_COST, WHILE_COST = 20, 100
 """The same limits for tasks that reduce, which cannot switch at run time: trip counts of a `for` over loaded bounds
 differ more than those of a short `while` that converges (measured: 0.67 and 1.24 of the time with masks)."""
@@ -65,11 +68,15 @@ def find_refill(lanes: LaneFacts, target: Target, *, reduces: bool) -> Refill | 
         return None
     before, loop, after = task.body.eqns[: loops[0]], task.body.eqns[loops[0]], task.body.eqns[loops[0] + 1 :]
     around = Block((), (*before, *after), ())
-    if any(e.primitive.loops for e in walk_often(around)) or any(e.primitive is CELL for e in walk_eqns(around)):
+    if any(e.primitive.loops and not _is_short(e) for e in walk_often(around)):
+        return None
+    if any(e.primitive is CELL for e in walk_all(after)):
         return None
     if any(e.primitive is LANE_MAX for e in walk_all(task.body.eqns)):
         return None
-    if any(e.primitive.writes for e in walk_all(before)) or not _uniform_part_is_simple(lanes, before):
+    if any(e.primitive.writes and is_global(e.invars[0]) for e in walk_all(before)):
+        return None
+    if not _uniform_part_is_simple(lanes, before):
         return None
     if loop.primitive is FOR and not (isinstance(loop.step, Literal) and int(loop.step.value) == 1):
         return None
@@ -83,6 +90,12 @@ def find_refill(lanes: LaneFacts, target: Target, *, reduces: bool) -> Refill | 
     return Refill(before, loop, after, measures=False)
 
 
+def _is_short(loop: Eqn) -> bool:
+    """Returns whether a loop beside the divergent one has few iterations, as one that clears a stack."""
+    trips = trip_count(*loop.bounds) if loop.primitive is FOR else None
+    return trips is not None and trips * sum(map(operations, loop.blocks)) <= SHORT_COST
+
+
 def _uniform_part_is_simple(lanes: LaneFacts, eqns: Sequence[Eqn]) -> bool:
     """Returns whether uniform equations before the loop can be evaluated once, ahead of everything else."""
     for eqn in eqns:
@@ -91,7 +104,7 @@ def _uniform_part_is_simple(lanes: LaneFacts, eqns: Sequence[Eqn]) -> bool:
             return False
         if any(uniform) and eqn.primitive is LOAD and eqn.invars[0] in lanes.facts.written:
             return False
-    return all(is_global(e.invars[0]) for e in walk_all(eqns) if e.primitive is LOAD)
+    return True
 
 
 class _Slots:
