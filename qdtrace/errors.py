@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import linecache
-import sys
 import warnings
 from typing import TYPE_CHECKING, Literal, ParamSpec, Self, TypeVar
 
@@ -13,7 +12,7 @@ from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from types import TracebackType
+    from types import FrameType, TracebackType
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -31,6 +30,16 @@ class Loc:
         cell = tracebacks.cell_of(self.file)
         place = f"{cell}, line {self.line}" if cell else f"{self.file}:{self.line}"
         return place + (f" in {self.function}" if self.function not in ("", "<module>") else "")
+
+
+def frame_loc(frame: FrameType | None) -> Loc | None:
+    """Returns the line a frame is at."""
+    return frame and Loc(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+def user_loc() -> Loc | None:
+    """Returns the user's line that is running now."""
+    return frame_loc(tracebacks.user_frame(2))
 
 
 class QdError(Exception):
@@ -67,11 +76,7 @@ class QdError(Exception):
         cls, rule: str, *, notes: Sequence[str] = (), help: str = "", wants: Literal["array", "buffer", ""] = ""
     ) -> Self:
         """Returns the error at the user's line that is running now."""
-        frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-        while frame is not None and tracebacks.is_hidden(frame.f_code.co_filename):
-            frame = frame.f_back
-        loc = frame and Loc(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
-        return cls(rule, loc=loc, notes=notes, help=help, wants=wants)
+        return cls(rule, loc=user_loc(), notes=notes, help=help, wants=wants)
 
     def _text(self) -> str:
         lines = [self.rule]

@@ -46,11 +46,21 @@ def _libraries() -> tuple[str, ...]:
 def look_for_libraries() -> None:
     """Has the frames of a library that was imported after the first error be hidden, too."""
     _libraries.cache_clear()
+    is_hidden.cache_clear()
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def is_hidden(file: str) -> bool:
     """Returns whether a file is of this package, JAX, NumPy or torch, or of a helper that they call through."""
     return file.startswith((*_OWN, *_libraries(), *_HELPERS)) and not file.startswith(_TOOLS)
+
+
+def user_frame(depth: int = 1) -> types.FrameType | None:
+    """Returns the innermost running frame that belongs to the user."""
+    frame: types.FrameType | None = sys._getframe(depth)  # pyright: ignore[reportPrivateUsage]
+    while frame is not None and is_hidden(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
 
 
 def shortened(traceback: types.TracebackType | None) -> types.TracebackType | None:

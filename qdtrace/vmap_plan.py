@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from qdtrace.errors import TraceTypeError, TraceValueError, UnsupportedError
+from qdtrace.errors import TraceTypeError, TraceValueError, UnsupportedError, user_loc
 from qdtrace.frozen import frozen
 from qdtrace.trace import compat
 from qdtrace.trace.arguments import as_values
@@ -23,7 +23,7 @@ from qdtrace.trace.diagnosis.explain import explained
 from qdtrace.trace.dtypes import is_key
 from qdtrace.trace.handles import MemoryHandle
 from qdtrace.trace.indexing import as_value
-from qdtrace.trace.source import eqn_loc, user_loc
+from qdtrace.trace.source import eqn_loc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

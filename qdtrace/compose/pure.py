@@ -27,11 +27,10 @@ from qdtrace.compose.pure_key import LARGE, Description, NoKeyError
 from qdtrace.compose.staged import Programs, note_programs
 from qdtrace.compose.staged_program import StagedProgram
 from qdtrace.counters import miss
-from qdtrace.errors import Loc, TraceValueError
+from qdtrace.errors import Loc, TraceValueError, user_loc
 from qdtrace.frozen import frozen
 from qdtrace.ir.printer import Printer
 from qdtrace.trace import compat
-from qdtrace.trace.source import user_loc
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from qdtrace.errors import QdError, TraceTypeError, TraceValueError
+from qdtrace.errors import QdError, TraceTypeError, TraceValueError, user_loc
 from qdtrace.trace import indexing, markers
 from qdtrace.trace.compat import Tracer
 from qdtrace.trace.context import current, emit, new_uid
@@ -24,7 +24,6 @@ from qdtrace.trace.handles import MemoryHandle
 from qdtrace.trace.indexing import ParsedIndex, as_array, as_value, cast_value, parse_index, too_many_indices
 from qdtrace.trace.operators import INPLACE
 from qdtrace.trace.placement import too_large
-from qdtrace.trace.source import user_loc
 
 
 class Buffer(MemoryHandle):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from qdtrace.errors import user_loc
 from qdtrace.trace import markers
 from qdtrace.trace.arithmetic import as_scalar
 from qdtrace.trace.context import current, emit, new_uid
@@ -18,7 +19,6 @@ from qdtrace.trace.handles import MemoryHandle
 from qdtrace.trace.indexing import ParsedIndex, as_array, as_value, cast_value, parse_index, whole
 from qdtrace.trace.operators import INPLACE, of_content
 from qdtrace.trace.placement import cell_without_loop
-from qdtrace.trace.source import user_loc
 
 if TYPE_CHECKING:
     from jax.typing import DTypeLike

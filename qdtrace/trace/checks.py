@@ -15,7 +15,7 @@ from qdtrace.trace.context import current, emit
 from qdtrace.trace.diagnosis.advice import printed_before
 from qdtrace.trace.diagnosis.statement import running_in
 from qdtrace.trace.indexing import as_value, shown
-from qdtrace.trace.source import user_frame
+from qdtrace.tracebacks import user_frame
 
 if TYPE_CHECKING:
     from jax.typing import ArrayLike

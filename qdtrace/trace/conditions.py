@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from qdtrace.errors import TraceTypeError, TraceValueError
+from qdtrace.errors import TraceTypeError, TraceValueError, user_loc
 from qdtrace.trace import markers
 from qdtrace.trace.context import LANE, OpenRegion, TraceContext, current, emit, get_current, new_uid
 from qdtrace.trace.diagnosis.frames import body_frames
@@ -21,7 +21,7 @@ from qdtrace.trace.diagnosis.raised import note_raise
 from qdtrace.trace.diagnosis.results import Use, expect_use
 from qdtrace.trace.indexing import as_value
 from qdtrace.trace.placement import leaves_threads
-from qdtrace.trace.source import user_frame, user_loc
+from qdtrace.tracebacks import user_frame
 
 if TYPE_CHECKING:
     from jax.typing import ArrayLike

@@ -13,8 +13,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from qdtrace.errors import QdError, TraceValueError
-from qdtrace.trace import compat, source
+from qdtrace.errors import QdError, TraceValueError, user_loc
+from qdtrace.trace import compat
 from qdtrace.trace.diagnosis.results import Unused
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class TraceContext:
         self.check()
         top = self.regions[-1] if self.regions else None
         if top is not region:
-            raise left_open(top or region, source.user_loc())
+            raise left_open(top or region, user_loc())
         self.closed_when = None
         self.regions.pop()
 

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from qdtrace.errors import QdError, TraceTypeError, TraceValueError
+from qdtrace.errors import QdError, TraceTypeError, TraceValueError, frame_loc, user_loc
 from qdtrace.frozen import frozen
 from qdtrace.trace import markers
 from qdtrace.trace.arithmetic import as_scalar
@@ -31,7 +31,7 @@ from qdtrace.trace.diagnosis.results import Use, expect_use
 from qdtrace.trace.diagnosis.statement import running_in
 from qdtrace.trace.indexing import as_value, is_static_int, shown
 from qdtrace.trace.own_indices import LANES
-from qdtrace.trace.source import frame_loc, user_frame, user_loc
+from qdtrace.tracebacks import user_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

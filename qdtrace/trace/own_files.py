@@ -32,12 +32,6 @@ for _name in os.listdir(_PACKAGE):
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def is_user_file(file: str) -> bool:
-    """Returns whether frames of the file are shown to the user: those of this package, JAX and NumPy are not."""
-    return not is_hidden(file)
-
-
-@functools.lru_cache(maxsize=1 << 14)
 def is_own_file(file: str) -> bool:
     """Returns whether a file is part of the user's program, and not of a library or of the standard library.
 

@@ -11,18 +11,18 @@ import contextlib
 import functools
 import linecache
 import os
-import sys
 from typing import TYPE_CHECKING, Any
 
 import jax
 
 from qdtrace.errors import Loc
 from qdtrace.trace.compat import has_markers, source_info_util
-from qdtrace.trace.own_files import is_own_file, is_user_file
+from qdtrace.trace.own_files import is_own_file
+from qdtrace.tracebacks import is_hidden
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import CodeType, FrameType, TracebackType
+    from types import CodeType, TracebackType
 
     from qdtrace.trace.compat import JaxprEqn
 
@@ -34,30 +34,10 @@ def is_jax_file(file: str) -> bool:
     return file.startswith(_JAX)
 
 
-def user_frame(depth: int = 1) -> FrameType | None:
-    """Returns the innermost running frame that belongs to the user."""
-    frame: FrameType | None = sys._getframe(depth)  # pyright: ignore[reportPrivateUsage]
-    while frame is not None and not is_user_file(frame.f_code.co_filename):
-        frame = frame.f_back
-    return frame
-
-
-def frame_loc(frame: FrameType | None) -> Loc | None:
-    """Returns the line a frame is at."""
-    if frame is None:
-        return None
-    return Loc(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
-
-
-def user_loc() -> Loc | None:
-    """Returns the user's line that is running now."""
-    return frame_loc(user_frame(2))
-
-
 def users_tracebacks(traceback: TracebackType | None) -> Iterator[TracebackType]:
     """Yields the parts of a traceback in frames of the user, the outermost first."""
     while traceback is not None:
-        if is_user_file(traceback.tb_frame.f_code.co_filename):
+        if not is_hidden(traceback.tb_frame.f_code.co_filename):
             yield traceback
         traceback = traceback.tb_next
 

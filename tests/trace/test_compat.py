@@ -8,6 +8,7 @@ import numpy as np
 from jax import lax
 
 import qdtrace as qd
+from qdtrace import errors, tracebacks
 from qdtrace.trace import compat, source
 
 X = np.ones(4, np.float32)
@@ -99,10 +100,10 @@ def test_places_in_the_source() -> None:
     loc = source.eqn_loc(eqn)
     assert (loc.file, loc.function) == (__file__, "test_places_in_the_source.<locals>.<lambda>")
     assert loc.line == test_places_in_the_source.__code__.co_firstlineno + 1
-    assert source.user_loc().line == test_places_in_the_source.__code__.co_firstlineno + 5
-    assert not source.is_user_file(jax.__file__)
-    assert not source.is_user_file(source.__file__)
-    assert source.is_user_file(__file__)
+    assert errors.user_loc().line == test_places_in_the_source.__code__.co_firstlineno + 5
+    assert tracebacks.is_hidden(jax.__file__)
+    assert tracebacks.is_hidden(source.__file__)
+    assert not tracebacks.is_hidden(__file__)
 
 
 def test_equal_code_in_two_files_has_two_places() -> None:

@@ -7,7 +7,7 @@ import copy
 from typing import TYPE_CHECKING
 
 from qdtrace.trace.diagnosis.statement import nodes_of, running_in
-from qdtrace.trace.source import user_frame
+from qdtrace.tracebacks import user_frame
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

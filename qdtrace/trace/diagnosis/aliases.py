@@ -13,12 +13,13 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from qdtrace.errors import TraceValueError, warn
+from qdtrace.errors import TraceValueError, frame_loc, user_loc, warn
 from qdtrace.trace.context import get_current
 from qdtrace.trace.diagnosis.bytecode import code_map
 from qdtrace.trace.diagnosis.results import result_of
-from qdtrace.trace.own_files import is_own_package, is_user_file
-from qdtrace.trace.source import expression_at, frame_loc, user_loc
+from qdtrace.trace.own_files import is_own_package
+from qdtrace.trace.source import expression_at
+from qdtrace.tracebacks import is_hidden
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -90,7 +91,7 @@ def note_write(memory: Any) -> None:
     frame: FrameType | None = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
     inside = True
     while frame is not None and (inside or not is_own_package(frame.f_code.co_filename)):
-        if is_user_file(frame.f_code.co_filename):
+        if not is_hidden(frame.f_code.co_filename):
             inside = False
             names = [name for name, value in frame.f_locals.items() if value is memory]
             if len(names) > 1:

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import TraceAttributeError, TraceTypeError
-from qdtrace.trace.own_files import is_user_file
+from qdtrace.tracebacks import is_hidden
 
 
 class StrictAttributes:
@@ -30,7 +30,7 @@ class StrictAttributes:
             return self._delegated(name)
         # JAX and NumPy ask for many names that may be missing; only a user gets the long answer.
         asker = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-        if name.startswith("__") or not is_user_file(asker.f_code.co_filename):
+        if name.startswith("__") or is_hidden(asker.f_code.co_filename):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         raise TraceAttributeError.here(
             f"a {self._noun} has no attribute `{name}`", help=_nearest(self, name)

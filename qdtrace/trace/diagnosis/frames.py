@@ -17,7 +17,7 @@ import numpy as np
 from qdtrace.errors import Loc
 from qdtrace.trace.diagnosis.bytecode import code_map
 from qdtrace.trace.handles import MemoryHandle
-from qdtrace.trace.own_files import is_user_file
+from qdtrace.tracebacks import is_hidden
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,7 @@ def body_frames(frame: FrameType | None) -> list[FrameType]:
     found: list[FrameType] = []
     while frame is not None:
         code = frame.f_code
-        if is_user_file(code.co_filename):
+        if not is_hidden(code.co_filename):
             # A method of the protocols has returned before the body begins.
             if code.co_name not in ("__enter__", "__next__"):
                 found.append(frame)

@@ -11,9 +11,8 @@ import ast
 import contextlib
 from typing import TYPE_CHECKING
 
-from qdtrace.errors import TraceValueError
+from qdtrace.errors import TraceValueError, frame_loc
 from qdtrace.trace.diagnosis.statement import nodes_of, running_in
-from qdtrace.trace.source import frame_loc
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from qdtrace.errors import TraceValueError
+from qdtrace.errors import TraceValueError, frame_loc
 from qdtrace.frozen import frozen
 from qdtrace.trace.compat import Tracer
 from qdtrace.trace.diagnosis import reports
@@ -20,8 +20,7 @@ from qdtrace.trace.diagnosis.bytecode import code_map
 from qdtrace.trace.diagnosis.changes import StateChange, kind_of, rebound
 from qdtrace.trace.diagnosis.frames import Variables, body_frames, is_data, is_static, is_whole, leaves
 from qdtrace.trace.diagnosis.state import State
-from qdtrace.trace.own_files import is_user_file
-from qdtrace.trace.source import frame_loc
+from qdtrace.tracebacks import is_hidden
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +45,7 @@ class Suspect:
 
 def check_iteration(frame: FrameType, name: str) -> None:
     """Refuses a loop that is consumed by anything but a `for` statement."""
-    if not is_user_file(frame.f_code.co_filename):
+    if is_hidden(frame.f_code.co_filename):
         return
     found = ""
     with contextlib.suppress(Exception):

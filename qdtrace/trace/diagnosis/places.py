@@ -8,8 +8,9 @@ from qdtrace.trace.compat import Var
 from qdtrace.trace.diagnosis.bytecode import code_map
 from qdtrace.trace.diagnosis.statement import path_at
 from qdtrace.trace.markers import READS
-from qdtrace.trace.own_files import is_own_file, is_user_file
+from qdtrace.trace.own_files import is_own_file
 from qdtrace.trace.source import expression_at, frames_in
+from qdtrace.tracebacks import is_hidden
 
 if TYPE_CHECKING:
     import ast
@@ -63,6 +64,6 @@ def read_place(operand: Any, makers: Mapping[Any, JaxprEqn]) -> Place | None:
 def place_of(eqn: JaxprEqn) -> Place | None:
     """Returns the user's instruction that recorded an equation; None if a library was between."""
     for code, at in frames_in(eqn.source_info.traceback):
-        if is_user_file(code.co_filename):
+        if not is_hidden(code.co_filename):
             return Place(code, at) if is_own_file(code.co_filename) else None
     return None

@@ -14,12 +14,11 @@ import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from qdtrace.errors import TraceValueError, warn
+from qdtrace.errors import TraceValueError, frame_loc, warn
 from qdtrace.frozen import frozen
 from qdtrace.trace.diagnosis.bytecode import code_map
 from qdtrace.trace.diagnosis.statement import running_in
-from qdtrace.trace.own_files import is_user_file
-from qdtrace.trace.source import frame_loc, user_frame
+from qdtrace.tracebacks import is_hidden, user_frame
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -49,7 +48,7 @@ USED = Result()
 def result_of(frame: FrameType | None) -> Result:
     """Returns the use of the result of the call that a user's frame runs; `USED` if the frame's code does not tell."""
     with contextlib.suppress(Exception):
-        while frame is not None and is_user_file(frame.f_code.co_filename):
+        while frame is not None and not is_hidden(frame.f_code.co_filename):
             codes = code_map(frame.f_code)
             position = codes.at(frame.f_lasti)
             if codes.opname(position) not in _CALLS:
@@ -80,7 +79,7 @@ def name_of_result() -> str:
 
 def _name_in_tuple(frame: FrameType | None) -> str:
     """Returns the variable that gets the result of a frame's call in a statement like `a, b = f(), g()`."""
-    if frame is None or not is_user_file(frame.f_code.co_filename):
+    if frame is None or is_hidden(frame.f_code.co_filename):
         return ""
     statement = running_in(frame)
     places: list[int] = []

@@ -13,8 +13,8 @@ from qdtrace.errors import Loc, warn
 from qdtrace.trace.context import get_current
 from qdtrace.trace.diagnosis.statement import nodes_of, running_in
 from qdtrace.trace.indexing import is_static_int
-from qdtrace.trace.own_files import is_own_package, is_user_file
-from qdtrace.trace.source import user_frame
+from qdtrace.trace.own_files import is_own_package
+from qdtrace.tracebacks import is_hidden, user_frame
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +53,7 @@ def note_element_store(indices: Sequence[Any]) -> None:
 def _loop_around(frame: FrameType | None) -> tuple[ast.For, Loc] | None:
     """Returns the innermost loop over a `range` of Python around what a frame runs, in it or in its callers."""
     while frame is not None and not is_own_package(frame.f_code.co_filename):
-        statement = running_in(frame) if is_user_file(frame.f_code.co_filename) else None
+        statement = running_in(frame) if not is_hidden(frame.f_code.co_filename) else None
         for loop in nodes_of(ast.For, statement):
             called = loop.iter.func if isinstance(loop.iter, ast.Call) else loop.iter
             if statement is not None and statement.value(called) is range:
