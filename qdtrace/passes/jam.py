@@ -144,16 +144,21 @@ def _only_sums(loop: Eqn) -> int:
 
 def carries_products(loop: Eqn) -> bool:
     """Returns whether a loop without loops inside carries sums of products, and writes nothing."""
-    values, (body,) = loop_values(*loop.bounds), loop.blocks
-    if values is None or not loop.initials or any(e.blocks or e.primitive.writes for e in body.eqns):
-        return False
-    return values.count * _products(body) >= LEAST_PRODUCTS
+    values = loop_values(*loop.bounds)
+    return values is not None and values.count * products_summed(loop) >= LEAST_PRODUCTS
 
 
-def _products(block: Block) -> int:
-    """Returns the number of products that are added to something."""
-    made = {e.outvar for e in block.eqns if e.primitive is PRIMITIVES["mul"] and e.outvar.dtype.is_float}
-    return sum(1 for e in block.eqns if e.primitive is PRIMITIVES["add"] and not made.isdisjoint(e.invars))
+def products_summed(loop: Eqn, *, taken_away: bool = False) -> int:
+    """Returns how many products a loop adds to something in each trip; 0 if it has loops inside, or writes.
+
+    With `taken_away` those that are subtracted count, too.
+    """
+    (body,) = loop.blocks
+    if not loop.initials or any(e.blocks or e.primitive.writes for e in body.eqns):
+        return 0
+    made = {e.outvar for e in body.eqns if e.primitive is PRIMITIVES["mul"] and e.outvar.dtype.is_float}
+    kinds = (PRIMITIVES["add"], PRIMITIVES["sub"])[: 2 if taken_away else 1]
+    return sum(1 for e in body.eqns if e.primitive in kinds and not made.isdisjoint(e.invars))
 
 
 def _are_apart(loop: Eqn) -> bool:

@@ -31,7 +31,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from qdtrace.analysis.cost import code_size, eqn_size
+from qdtrace.analysis.cost import code_size, eqn_size, operations
 from qdtrace.analysis.index.trips import loop_values, trip_count
 from qdtrace.analysis.machine import CPU
 from qdtrace.ir.memory import indices_of
@@ -40,7 +40,7 @@ from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, is
 from qdtrace.ir.rebuild import Copier, Rebuilder
 from qdtrace.ir.walk import walk_eqns
 from qdtrace.passes.base import TaskPass
-from qdtrace.passes.jam import carries_products
+from qdtrace.passes.jam import carries_products, products_summed
 from qdtrace.passes.mem2reg import SLOT_LIMIT
 
 if TYPE_CHECKING:
@@ -95,17 +95,21 @@ class _Apart:
 
     def _may_go(self, loop: Eqn) -> bool:
         trips = trip_count(*loop.bounds)
-        may = bool(trips) and trips <= self._machine.unrolled_away.trips and loop.params.get("unroll") is not False
-        return may and not (self._joined and any(map(self.is_joined, (loop, *walk_eqns(loop.blocks[0])))))
+        if not trips or not self._machine.unrolled_away.allows(trips, trips * operations(loop.blocks[0])):
+            return False
+        is_joined = self._joined and any(map(self.is_joined, (loop, *walk_eqns(loop.blocks[0]))))
+        return loop.params.get("unroll") is not False and not is_joined
 
     def is_joined(self, loop: Eqn) -> bool:
         """Returns whether an equation is a loop over sums of products that `jam` takes side by side, from memory.
 
         Long sums, and those over matrices, have more operands than there are registers.
         """
-        if self._machine.jammed < 2 or loop.primitive is not FOR or not carries_products(loop):
+        if self._machine.jammed < 2 or loop.primitive is not FOR:
             return False
         trips = trip_count(*loop.bounds)
+        if not (carries_products(loop) if trips is not None else products_summed(loop, taken_away=True)):
+            return False
         read = [e.invars[0] for e in loop.blocks[0].eqns if e.primitive.values is not None]
         largest = max((ref_type(ref).size for ref in read if is_local(ref)), default=0)
         return (trips or 0) > self._machine.written_out or largest > self._machine.scalars_of_matrices

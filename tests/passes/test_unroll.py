@@ -224,3 +224,52 @@ def test_tasks_have_a_limit() -> None:
     assert 0 < names.count("for") < 100
     assert 6 * names.count("accum") <= CPU.task_cost
     assert Unroll()(made) is made
+
+
+def copies(n: int) -> str:
+    """Text of a task that copies an array of n x n elements, and reads the copy at constant places."""
+    return f"""\
+program p(x: ref[f32,{n}x{n}], y: ref[f32,8])
+  range_for i in 0:i32 : 8:i32
+    a: cell[f32,{n}x{n}] = cell[dtype=f32, shape=({n}, {n})]
+    for j in 0:i32 : {n}:i32 : 1:i32
+      for k in 0:i32 : {n}:i32 : 1:i32
+        v: f32 = load x j k
+        w: f32 = mul v v
+        u: f32 = mul w v
+        t: f32 = add w u
+        store a t j k
+    s: f32 = load a 1:i32 2:i32
+    store y s i
+  return y
+"""
+
+
+def test_a_nest_that_is_too_large_leaves_its_array_alone() -> None:
+    """The loops inside would be copied in vain: the array stays, as the loop around does."""
+    loops = primitives(Unroll()(parsed(copies(10)))).count("for")
+    assert loops == 0
+    unchanged(Unroll(), copies(16))
+
+
+def test_arrays_that_a_factorisation_sums_over_stay() -> None:
+    """Such a loop subtracts products, as often as the loop around says."""
+    head, _ = copies(10).split("    s: f32")
+    text = f"""\
+{head}\
+    b: cell[f32,10x10] = cell[dtype=f32, shape=(10, 10)]
+    for m in 0:i32 : 10:i32 : 1:i32
+      for n in 0:i32 : 10:i32 : 1:i32
+        h: f32 = load a m n
+        store b h n m
+    z: f32 = for r in 0:i32 : 10:i32 : 1:i32 carry c = 0.0:f32
+      s: f32 = for q in 0:i32 : r : 1:i32 carry d = c
+        e: f32 = load b r q
+        f: f32 = mul e e
+        g: f32 = sub d f
+        yield g
+      yield s
+    store y z i
+  return y
+"""
+    unchanged(Unroll(), text)

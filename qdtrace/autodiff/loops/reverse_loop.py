@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING
 
 from qdtrace.autodiff.loops.iterations import Iterations
 from qdtrace.autodiff.loops.loop_state import loop_state, unneeded
+from qdtrace.autodiff.loops.passed import Passed
 from qdtrace.autodiff.loops.replay import Replay
 from qdtrace.autodiff.loops.segments import Segments, sweep_hints
 from qdtrace.autodiff.loops.slots import copy_array
 from qdtrace.autodiff.loops.trip_counts import NUMBER, Counter, constant_trips
 from qdtrace.ir.builder import scalar_var
 from qdtrace.ir.carries import carried_params
-from qdtrace.ir.memory import written
-from qdtrace.ir.program import is_local, literal, ref_type
+from qdtrace.ir.program import literal, ref_type
 from qdtrace.ir.types import DType
-from qdtrace.ir.walk import walk_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,20 +53,11 @@ class Loops:
         self._kinds: dict[Eqn, LoopState] = {}
         self._storage: dict[Eqn, Storage | Segments] = {}
         self._snapshots: dict[Eqn, list[tuple[Var, Var]]] = {}
-        self._passed: dict[Eqn, bool] = {}
+        self._passed = Passed(needed.task, backward.active, sweep.tape)
         self._checked_later: set[Eqn] = set()
         """Loops that the sweep left out, so that their checks are still to be made."""
         sweep.loop = self.keep_states
         backward.loop = self.walk_back
-
-    def _is_passed(self, eqn: Eqn) -> bool:
-        """Returns whether the walk back has nothing to do in a loop: no adjoints, and no private memory to restore."""
-        if eqn not in self._passed:
-            inside, active = list(walk_all([eqn])), self.walker.active
-            has_adjoints = any(v in active for e in inside for v in (*e.outvars, *e.invars))
-            restores = any(map(is_local, written(inside))) or self.sweep.tape.is_used_in(eqn)
-            self._passed[eqn] = not has_adjoints and not restores
-        return self._passed[eqn]
 
     def _state(self, eqn: Eqn) -> LoopState:
         if eqn not in self._kinds:
@@ -78,7 +68,7 @@ class Loops:
 
     def keep_states(self, eqn: Eqn, env: Env, live: bool) -> None:
         """Emits the loop with code that keeps its states, and puts its trip count into `env`."""
-        if self._is_passed(eqn):
+        if eqn in self._passed:
             self.sweep.plain([eqn], env, live)
             return
         sweep, builder, state = self.sweep, self.builder, self._state(eqn)
@@ -144,7 +134,7 @@ class Loops:
 
     def walk_back(self, eqn: Eqn, env: Env, adjoints: Adjoints) -> None:
         """Emits the walk back through the iterations, from the last to the first."""
-        if self._is_passed(eqn):
+        if eqn in self._passed:
             return
         sweep, walker, builder, state = self.sweep, self.walker, self.builder, self._state(eqn)
         body = eqn.blocks[-1]
