@@ -60,6 +60,7 @@ from qdtrace.trace.structs import dataclass
 from qdtrace.vmap import vmap
 
 if TYPE_CHECKING:
+    from qdtrace.algorithms.combining import reduce_by_key, scan
     from qdtrace.algorithms.packing import compact, segments
     from qdtrace.algorithms.sorting import argsort, sort
     from qdtrace.gradient_check import check_grads
@@ -134,6 +135,8 @@ __all__ = [
     "otherwise",
     "profile",
     "range",
+    "reduce_by_key",
+    "scan",
     "segments",
     "sort",
     "stats",
@@ -155,6 +158,8 @@ _LATER = {
     "compact": "qdtrace.algorithms.packing",
     "def_import_rule": "qdtrace.trace.importer",
     "profile": "qdtrace.profiling",
+    "reduce_by_key": "qdtrace.algorithms.combining",
+    "scan": "qdtrace.algorithms.combining",
     "segments": "qdtrace.algorithms.packing",
     "sort": "qdtrace.algorithms.sorting",
     "torch": "qdtrace.tensors.entry",

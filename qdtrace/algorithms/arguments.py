@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from qdtrace.api import to_jax
 from qdtrace.errors import TraceTypeError, TraceValueError
+from qdtrace.trace.arguments import as_values
 from qdtrace.trace.indexing import as_array, is_static_int, shown
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _INTEGERS = (f"{kind}{n}" for kind in ("int", "uint") for n in (8, 16, 32, 64))
 ORDERED = ("bool", "bfloat16", "float16", "float32", "float64", *_INTEGERS)
@@ -28,6 +26,24 @@ def array_of(value: Any, what: str) -> jax.Array:
         TraceTypeError: for anything else.
     """
     return jnp.asarray(as_array(to_jax(value), what))
+
+
+def leaves_of(tree: Any, what: str, length: int, of: str) -> tuple[list[jax.Array], Any]:
+    """Returns the arrays of a tree, whose first axes have a length, and the tree's structure.
+
+    Raises:
+        TraceTypeError: for a leaf that is no array.
+        TraceValueError: for another length.
+    """
+    found, structure = jax.tree.flatten(as_values(tree))
+    leaves = [array_of(leaf, what) for leaf in found]
+    for leaf in leaves:
+        if leaf.ndim == 0 or leaf.shape[0] != length:
+            raise TraceValueError.here(
+                f"{what} needs arrays with a first axis as long as {of} ({length}), got shape {leaf.shape}",
+                help="give each a first axis of that length",
+            )
+    return leaves, structure
 
 
 def keys_of(value: Any, what: str) -> jax.Array:
@@ -62,20 +78,6 @@ def row_of(value: Any, what: str) -> jax.Array:
     if row.shape[0] > MOST_ELEMENTS:
         raise TraceValueError.here(f"{what} takes up to {MOST_ELEMENTS} elements, got {row.shape[0]}")
     return row
-
-
-def require_length(leaves: Sequence[jax.Array], length: int, what: str, of: str) -> None:
-    """Refuses arrays whose first axis does not have a length.
-
-    Raises:
-        TraceValueError: if there is one.
-    """
-    for leaf in leaves:
-        if leaf.ndim == 0 or leaf.shape[0] != length:
-            raise TraceValueError.here(
-                f"{what} needs values with a first axis as long as {of} ({length}), got shape {leaf.shape}",
-                help="give each a first axis of that length",
-            )
 
 
 def count_of(value: Any, what: str, least: int = 0, most: int = MOST_ELEMENTS) -> int:

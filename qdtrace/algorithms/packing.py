@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
-from qdtrace.algorithms.arguments import array_of, count_of, require_length, row_of
+from qdtrace.algorithms.arguments import count_of, leaves_of, row_of
 from qdtrace.algorithms.packed import packed
 from qdtrace.api import jit
 from qdtrace.errors import TraceTypeError, boundary
@@ -50,9 +50,7 @@ def compact(mask: Any, tree: T, size: int | None = None) -> tuple[T, jax.Array]:
         )
     length = flags.shape[0]
     room = length if size is None else count_of(size, "size= of qd.compact")
-    leaves, structure = jax.tree.flatten(tree)
-    arrays = [array_of(leaf, "qd.compact") for leaf in leaves]
-    require_length(arrays, length, "qd.compact", "the mask")
+    arrays, structure = leaves_of(tree, "qd.compact", length, "the mask")
     count, *outs = packed(flags[None], *(x.reshape(1, length, prod(x.shape[1:])) for x in arrays), size=room)
     shaped = [out.reshape(room, *x.shape[1:]) for out, x in zip(outs, arrays, strict=True)]
     return jax.tree.unflatten(structure, shaped), count[0]

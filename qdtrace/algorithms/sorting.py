@@ -7,7 +7,7 @@ from typing import Any, overload
 import jax
 import jax.numpy as jnp
 
-from qdtrace.algorithms.arguments import array_of, count_of, keys_of, require_length
+from qdtrace.algorithms.arguments import count_of, keys_of, leaves_of
 from qdtrace.algorithms.sorted import sorted_keys
 from qdtrace.errors import TraceTypeError, boundary
 
@@ -48,11 +48,9 @@ def sort(keys: Any, /, *values: Any, bits: int | None = None) -> Any:
     wanted = _bits_of(bits, array, "qd.sort")
     if not values:
         return sorted_keys(array, ordered=False, bits=wanted)[0]
-    leaves, tree = jax.tree.flatten(values)
-    arrays = [array_of(leaf, "a value of qd.sort") for leaf in leaves]
-    require_length(arrays, array.shape[0], "qd.sort", "the keys")
+    leaves, tree = leaves_of(values, "qd.sort", array.shape[0], "the keys")
     found, order = sorted_keys(array, ordered=True, bits=wanted)
-    moved = [leaf.at[order].get(mode="promise_in_bounds", unique_indices=True) for leaf in arrays]
+    moved = [leaf.at[order].get(mode="promise_in_bounds", unique_indices=True) for leaf in leaves]
     return found, *jax.tree.unflatten(tree, moved)
 
 

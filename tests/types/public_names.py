@@ -287,6 +287,9 @@ def algorithms(keys: jax.Array | npt.NDArray[np.int32], x: ArrayLike) -> jax.Arr
     assert_type(qd.sort(keys, x, {"x": x}, bits=8), tuple[Any, ...])
     kept, count = qd.compact(keys > 0, {"x": X}, size=3)
     assert_type(kept, dict[str, jax.Array])
+    assert_type(qd.scan(jnp.add, X), jax.Array)
+    assert_type(qd.scan(lambda a, b: (a[0] + b[0], b[1]), (X, X)), tuple[jax.Array, jax.Array])
+    assert_type(qd.reduce_by_key(keys, X, jnp.maximum, size=3), tuple[jax.Array, jax.Array, jax.Array])
     return kept["x"] + count + qd.segments(keys, 3) + qd.argsort(keys, bits=8) + qd.argsort([3.0, 1.0])
 
 
