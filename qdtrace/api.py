@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
@@ -57,6 +58,7 @@ def jit(
     bounds_from: str | Iterable[str] = ..., backend: str | None = ..., options: dict[str, Any] | None = ...,
     pure: bool | None = ...,
 ) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...  # fmt: skip
+@boundary
 def jit(
     f: Callable[..., Any] | None = None,
     *,
@@ -157,7 +159,7 @@ class Jitted(Wrapped[P, R_co]):
         try:
             jax.jit(f, **self._given_settings())  # likewise: positions and names that the function does not have
         except (TypeError, ValueError) as error:
-            raise TraceValueError(f"qd.jit: {str(error).splitlines()[0]}") from None
+            raise TraceValueError.here(f"qd.jit: {str(error).splitlines()[0]}", help=_settings_of(f)) from None
         self._bounds = bounds_from if isinstance(bounds_from, BoundsFrom) else BoundsFrom.named(f, bounds_from)
         self._with_limits: dict[object, Jitted[P, R_co]] = {}
         self._functions: dict[Options, tuple[Any, Programs]] = {}
@@ -338,6 +340,16 @@ class Jitted(Wrapped[P, R_co]):
 
     def __repr__(self) -> str:
         return f"<qd.jit {self._name}>"
+
+
+def _settings_of(f: Callable[..., Any]) -> str:
+    """Returns advice for a function that JAX refuses with its static or donated arguments."""
+    if inspect.isgeneratorfunction(f):
+        return "store what it yields, `out[i] = v` of a buffer `out`, and return that"
+    with contextlib.suppress(TypeError, ValueError):
+        names = ", ".join(f"{k}: {name}" for k, name in enumerate(inspect.signature(f).parameters))
+        return f"name its arguments by position or name ({names})"
+    return ""
 
 
 def _waited(results: Any, programs: Programs, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

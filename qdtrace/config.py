@@ -17,7 +17,7 @@ from dataclasses import field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_origin, get_type_hints
 
-from qdtrace.errors import TraceTypeError, TraceValueError
+from qdtrace.errors import TraceTypeError, TraceValueError, boundary
 from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
@@ -297,6 +297,7 @@ def scope(made: Options) -> Generator[Options]:
         _scoped.reset(token)
 
 
+@boundary
 def options(**values: object) -> AbstractContextManager[Options]:
     """Sets knobs for the code inside of `with qd.options(fast_math=False):`, in this thread only.
 
@@ -328,6 +329,7 @@ class Config:
             return getattr(current(), name)
         raise AttributeError(f"qd.config has no option {name!r}")
 
+    @boundary
     def __setattr__(self, name: str, value: object) -> None:
         global _process
         _process = options_from({name: value}, _process)

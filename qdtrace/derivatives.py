@@ -18,6 +18,7 @@ R = TypeVar("R")
 Aux = TypeVar("Aux")
 
 
+@boundary
 def grad(
     fun: Callable[P, Any],
     argnums: int | Sequence[int] = 0,
@@ -44,6 +45,7 @@ def grad(
     return _converting(jax.grad(fun, argnums, has_aux, holomorphic, allow_int))
 
 
+@boundary
 def value_and_grad(
     fun: Callable[P, R],
     argnums: int | Sequence[int] = 0,
@@ -70,6 +72,7 @@ def value_and_grad(
     return _converting(jax.value_and_grad(fun, argnums, has_aux, holomorphic, allow_int))
 
 
+@boundary
 def jacfwd(
     fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False
 ) -> Callable[P, Any]:
@@ -94,6 +97,7 @@ def jacfwd(
     return _converting(jax.jacfwd(fun, argnums, has_aux, holomorphic))
 
 
+@boundary
 def jacrev(
     fun: Callable[P, Any],
     argnums: int | Sequence[int] = 0,
@@ -123,6 +127,7 @@ def jacrev(
     return _converting(jax.jacrev(fun, argnums, has_aux, holomorphic, allow_int))
 
 
+@boundary
 def hessian(
     fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False
 ) -> Callable[P, Any]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 
 
+@boundary
 def make_graph(f: Callable[P, Any]) -> Callable[P, Graph]:
     """`make_graph(f)(*args)` returns the traced graph of `f`, before any pass; it prints as text.
 

@@ -13,7 +13,7 @@ from qdtrace.autodiff.loops.policy import StorageChoice
 from qdtrace.backend import backend
 from qdtrace.compose.call import call_p, derivative_p
 from qdtrace.compose.debug import most_trips
-from qdtrace.errors import BackendError
+from qdtrace.errors import BackendError, boundary
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.program import Stage, ref_type
 from qdtrace.ir.walk import private_bytes
@@ -153,6 +153,7 @@ class Lowered:
     def _final(self, staged: StagedProgram) -> Program:
         return staged.optimised_for(self._backend.machine)
 
+    @boundary
     def graph(self, stage: str = "final") -> str:
         """Returns the graph as text: `"trace"`, `"canonical"`, `"joined"`, `"final"` or after a named pass's last run.
 
@@ -160,6 +161,7 @@ class Lowered:
         """
         return "\n".join(print_program(self._program_at(staged, stage)) for staged in self.programs)
 
+    @boundary
     def traffic(self, stage: str = "final") -> Traffic:
         """Returns the bytes that tasks must move between memory and the core, by the graph (stages as in `graph`).
 
@@ -168,6 +170,7 @@ class Lowered:
         """
         return sum((program_traffic(self._program_at(staged, stage)) for staged in self.programs), NOTHING)
 
+    @boundary
     def report(self, path: str | os.PathLike[str], profile: Profile | None = None) -> Path:
         """Writes a self-contained HTML page on the compilation of the function, and returns its path.
 
@@ -190,6 +193,7 @@ class Lowered:
         write_page(page, self.name, records)
         return page
 
+    @boundary
     def as_text(self, dialect: str = "graph") -> str:
         """Returns the code in a dialect: `"graph"` or one of the backend's.
 

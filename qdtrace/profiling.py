@@ -36,6 +36,7 @@ COPIED = 1 << 24
 """Elements of the copy that tasks are compared with: 64 MiB, more than caches hold."""
 
 
+@boundary
 def profile(f: Callable[P, Any], *, runs: int = 5) -> Callable[P, Profile]:
     """`qd.profile(f)(*args)` runs `f` a few times and measures how long each of its tasks takes.
 

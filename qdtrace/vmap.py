@@ -16,7 +16,7 @@ import jax
 
 from qdtrace import tracebacks
 from qdtrace.api import jit
-from qdtrace.errors import TraceValueError
+from qdtrace.errors import TraceValueError, boundary
 from qdtrace.trace.allocation import empty
 from qdtrace.trace.arguments import as_values
 from qdtrace.trace.context import get_current
@@ -53,6 +53,7 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 
+@boundary
 def vmap(
     f: Callable[P, R],
     in_axes: Any = 0,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from qdtrace.errors import TraceTypeError, TraceValueError
+from qdtrace.errors import TraceTypeError, TraceValueError, boundary
 from qdtrace.trace import markers
 from qdtrace.trace.buffers import Buffer, check_outside_loops
 from qdtrace.trace.compat import Tracer
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     Shape = SupportsIndex | Sequence[SupportsIndex]
 
 
+@boundary
 def zeros(shape: Shape, dtype: DTypeLike | None = None) -> jax.Array:
     """Returns a new buffer of zeros.
 
@@ -50,6 +51,7 @@ def zeros(shape: Shape, dtype: DTypeLike | None = None) -> jax.Array:
     return _allocate("zeros", shape, dtype, 0)
 
 
+@boundary
 def ones(shape: Shape, dtype: DTypeLike | None = None) -> jax.Array:
     """Returns a new buffer of ones.
 
@@ -70,6 +72,7 @@ def ones(shape: Shape, dtype: DTypeLike | None = None) -> jax.Array:
     return _allocate("ones", shape, dtype, 1)
 
 
+@boundary
 def full(shape: Shape, fill_value: Any, dtype: DTypeLike | None = None) -> jax.Array:
     """Returns a new buffer filled with one number.
 
@@ -93,6 +96,7 @@ def full(shape: Shape, fill_value: Any, dtype: DTypeLike | None = None) -> jax.A
     return _allocate("full", shape, dtype, fill_value, like=fill_value)
 
 
+@boundary
 def empty(shape: Shape, dtype: DTypeLike | None = None) -> jax.Array:
     """Returns a new buffer of undefined content: store each element before it is read or returned.
 
@@ -116,6 +120,7 @@ def empty(shape: Shape, dtype: DTypeLike | None = None) -> jax.Array:
     return _allocate("empty", shape, dtype, None)
 
 
+@boundary
 def zeros_like(x: Any, dtype: DTypeLike | None = None) -> jax.Array:
     """Returns a new buffer of zeros with the shape and dtype of an array or buffer.
 
@@ -136,6 +141,7 @@ def zeros_like(x: Any, dtype: DTypeLike | None = None) -> jax.Array:
     return _allocate("zeros_like", jnp.shape(x), dtype, 0, like=_with_dtype(x))
 
 
+@boundary
 def empty_like(x: Any, dtype: DTypeLike | None = None) -> jax.Array:
     """Returns a new buffer of undefined content with the shape and dtype of an array or buffer.
 

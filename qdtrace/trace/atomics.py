@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
-from qdtrace.errors import TraceTypeError
+from qdtrace.errors import TraceTypeError, boundary
 from qdtrace.trace import markers
 from qdtrace.trace.buffers import Buffer
 from qdtrace.trace.context import current, emit
@@ -62,6 +62,7 @@ def _check_kept(name: str, value: Any, dtype: np.dtype) -> None:
         )
 
 
+@boundary
 def atomic_add(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
     """Adds atomically, `buffer[index] += value`, and returns the old value.
 
@@ -87,6 +88,7 @@ def atomic_add(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
     return _atomic("atomic_add", "add", buffer, index, value)
 
 
+@boundary
 def atomic_min(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
     """Stores `min(buffer[index], value)` atomically and returns the old value.
 
@@ -110,6 +112,7 @@ def atomic_min(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
     return _atomic("atomic_min", "min", buffer, index, value)
 
 
+@boundary
 def atomic_max(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
     """Stores `max(buffer[index], value)` atomically and returns the old value.
 
@@ -133,6 +136,7 @@ def atomic_max(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
     return _atomic("atomic_max", "max", buffer, index, value)
 
 
+@boundary
 def atomic_and(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
     """Runs `buffer[index] &= value` atomically and returns the old value.
 
@@ -156,6 +160,7 @@ def atomic_and(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
     return _atomic("atomic_and", "and", buffer, index, value)
 
 
+@boundary
 def atomic_or(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
     """Runs `buffer[index] |= value` atomically and returns the old value.
 
@@ -179,6 +184,7 @@ def atomic_or(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
     return _atomic("atomic_or", "or", buffer, index, value)
 
 
+@boundary
 def atomic_xor(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
     """Runs `buffer[index] ^= value` atomically and returns the old value.
 
@@ -202,6 +208,7 @@ def atomic_xor(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
     return _atomic("atomic_xor", "xor", buffer, index, value)
 
 
+@boundary
 def atomic_exchange(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
     """Runs `buffer[index] = value` atomically and returns the old value.
 
@@ -225,6 +232,7 @@ def atomic_exchange(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
     return _atomic("atomic_exchange", "exchange", buffer, index, value)
 
 
+@boundary
 def atomic_cas(buffer: jax.Array, index: Any, expected: Any, value: Any) -> jax.Array:
     """Stores `value` at a place that holds `expected`, else nothing, and returns the old value.
 

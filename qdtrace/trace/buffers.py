@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from qdtrace.errors import QdError, TraceTypeError, TraceValueError, user_loc
+from qdtrace.errors import QdError, TraceTypeError, TraceValueError, boundary, user_loc
 from qdtrace.trace import indexing, markers
 from qdtrace.trace.compat import Tracer
 from qdtrace.trace.context import current, emit, new_uid
@@ -324,6 +324,7 @@ def check_outside_loops(name: str) -> None:
         )
 
 
+@boundary
 def copy(x: Any) -> jax.Array:
     """Returns a new buffer with the present content, shape and dtype of an array or buffer.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from qdtrace.errors import user_loc
+from qdtrace.errors import boundary, user_loc
 from qdtrace.trace import markers
 from qdtrace.trace.arithmetic import as_scalar
 from qdtrace.trace.context import current, emit, new_uid
@@ -89,6 +89,7 @@ for _convert in (iter, bool, int, float, operator.index):
     setattr(Cell, f"__{_convert.__name__}__", of_content(_convert))
 
 
+@boundary
 def local(init: Any, dtype: DTypeLike | None = None) -> Cell:
     """Returns a cell that starts with `init`, made inside a loop, and gone with its iteration.
 

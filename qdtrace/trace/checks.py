@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qdtrace.errors import TraceTypeError, TraceValueError
+from qdtrace.errors import TraceTypeError, TraceValueError, boundary
 from qdtrace.trace import markers
 from qdtrace.trace.context import current, emit
 from qdtrace.trace.diagnosis.advice import printed_before
@@ -25,6 +25,7 @@ MOST_CHARACTERS = 10_000
 _OF_TRACED = re.compile(r"\w*Tracer[(<]|\bTraced<|<qdtrace\.\S+ object at|\b(?:Buffer|Cell)\(")
 
 
+@boundary
 def check(condition: ArrayLike, message: str) -> None:
     """Makes the call of the `qd.jit` function fail with `message` and this line if `condition` is false.
 

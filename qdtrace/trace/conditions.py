@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from qdtrace.errors import TraceTypeError, TraceValueError, user_loc
+from qdtrace.errors import TraceTypeError, TraceValueError, boundary, user_loc
 from qdtrace.trace import markers
-from qdtrace.trace.context import LANE, OpenRegion, TraceContext, current, emit, get_current, new_uid
+from qdtrace.trace.context import LANE, OpenRegion, TraceContext, current, emit, new_uid
 from qdtrace.trace.diagnosis.frames import body_frames
 from qdtrace.trace.diagnosis.leave_out import LeftOut, leave_out
 from qdtrace.trace.diagnosis.left_loop import check_left
@@ -108,6 +108,7 @@ class When:
         return False
 
 
+@boundary
 def when(condition: ArrayLike) -> When:
     """Begins a block, `with qd.when(condition):`, that has effect only if the condition holds.
 
@@ -130,11 +131,12 @@ def when(condition: ArrayLike) -> When:
         TraceTypeError: the condition is no scalar bool.
     """
     made = When("qd.when", condition)
-    context = get_current()
-    made.use = expect_use(made, made.name, "with qd.when(condition):", context and context.watched())
+    context = current(made.name)
+    made.use = expect_use(made, made.name, "with qd.when(condition):", context.watched())
     return made
 
 
+@boundary
 def otherwise() -> When:
     """Begins a block, `with qd.otherwise():`, directly after a `qd.when`, for when its condition did not hold.
 
@@ -153,8 +155,8 @@ def otherwise() -> When:
         TraceValueError: there is no `qd.when` directly before it.
     """
     made = When("qd.otherwise", None)
-    context = get_current()
-    made.use = expect_use(made, made.name, "with qd.otherwise():", context and context.watched())
+    context = current(made.name)
+    made.use = expect_use(made, made.name, "with qd.otherwise():", context.watched())
     return made
 
 
@@ -174,6 +176,7 @@ def _jump(name: str, primitive: Primitive, condition: Any, *, in_threads: bool) 
     emit(primitive, predicate(condition, name), loc=user_loc())
 
 
+@boundary
 def break_if(condition: ArrayLike) -> None:
     """Leaves the innermost serial loop when the condition holds.
 
@@ -200,6 +203,7 @@ def break_if(condition: ArrayLike) -> None:
     _jump("qd.break_if", markers.break_p, condition, in_threads=False)
 
 
+@boundary
 def continue_if(condition: ArrayLike) -> None:
     """Goes on with the next iteration of the innermost loop when the condition holds.
 

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from qdtrace.errors import QdError, TraceTypeError, TraceValueError, frame_loc, user_loc
+from qdtrace.errors import QdError, TraceTypeError, TraceValueError, boundary, frame_loc, user_loc
 from qdtrace.frozen import frozen
 from qdtrace.trace import markers
 from qdtrace.trace.arithmetic import as_scalar
@@ -257,6 +257,7 @@ def _check_hints(loop: str, /, **hints: Any) -> Hints:
     return tuple(sorted(given.items()))
 
 
+@boundary
 def range(
     *bounds: SupportsIndex,
     serial: bool | None = None,
@@ -367,6 +368,7 @@ class NdRange(Range[tuple[jax.Array, ...]]):
         return tuple(reversed(indices))
 
 
+@boundary
 def ndrange(
     *dims: SupportsIndex | Sequence[SupportsIndex],
     serial: bool | None = None,
@@ -487,6 +489,7 @@ class While(Loop[None]):
         emit(markers.while_test_p, predicate(self.condition(), self._noun), uid=region.uid)
 
 
+@boundary
 def while_(condition: Callable[[], ArrayLike], *, most: int | None = None) -> While:
     """Runs the body of `for _ in qd.while_(lambda: c.value > 0):` while the condition, evaluated anew, holds.
 

@@ -176,10 +176,12 @@ def _wants_arrays(error: Exception) -> bool:
 def _check_output(leaf: Any, loc: Loc | None) -> Any:
     if isinstance(leaf, (bool, int, float, complex, np.generic, np.ndarray, jax.Array)):
         return jnp.asarray(leaf)
+    if is_async := inspect.iscoroutine(leaf):
+        leaf.close()  # else Python warns that nobody awaits it
     raise TraceTypeError(
         f"a qd.jit function needs to return arrays, numbers or pytrees of them, got {type(leaf).__name__}",
         loc=loc,
-        help="return the parts that are arrays",
+        help="write `def` in place of `async def`" if is_async else "return the parts that are arrays",
     )
 
 

@@ -133,6 +133,24 @@ def check_frames(name: str, call: str, printing: bool) -> None:
         assert type(error).__name__ == kind, text
 
 
+OUTSIDE = (
+    "qd.range(3)", "qd.while_(lambda: True)", "qd.ndrange(2, 2)", "qd.when(True)", "qd.otherwise()", "qd.local(0.0)",
+    "qd.zeros(3)", "qd.full(3, 0.0)", "qd.copy(X)", "qd.atomic_add(X, 0, 1.0)", "qd.break_if(True)", "qd.check(X)",
+    "qd.options(none=1)", "qd.config.bounds = 'none'", "qd.config.none = 1", "qd.jit(3)", "qd.vmap(3)(X)", "qd.grad(3)",
+    "qd.jit(f, options={'none': 1})", "qd.vmap(lambda x: x, in_axes='a')(X)", "qd.sort(3)", "qd.grad(lambda x: x)(X)",
+    "qd.profile(3)", "qd.make_graph(3)", "qd.sinn", "qd.check_grads(3, 3)", "f.lower(X).graph('none')",
+    "f.lower(X).as_text('none')", "f.lower(X).traffic('none')", "f.lower()",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("call", [*OUTSIDE, *(f"qd.{name}()" for name in qd.__all__ if name.islower())])
+def test_frames_of_calls_outside_of_a_trace(call: str) -> None:
+    error = raised(program("", "x[i] = 2 * x[i]", False) + f"{call}\n")
+    text = "".join(traceback.format_exception(error)) if error is not None else ""
+    assert text or call in ("qd.block_until_ready()", "qd.stats()", "qd.options()", "qd.dataclass()", "qd.jit()")
+    assert {file for file in re.findall(r'^\s+File "(.*?)"', text, re.MULTILINE) if file != __file__} <= {"user.py"}
+
+
 def test_the_table_has_every_class() -> None:
     classes = {name for name in qd.__all__ if name.endswith("Error") and name != "QdError"}
     elsewhere = {"BackendError", "InterpreterError", "OutOfMemoryError", "VerifyError"}  # test_stderr, docs/errors.md

@@ -38,7 +38,7 @@ def test_a_mistake_is_told_rule_line_and_fix(mistake: Mistake) -> None:
     shown = [line.strip() for line in str(error).splitlines()]
     assert mistake.line in shown
     shown_frames = traceback.extract_tb(error.__traceback__)[2:]  # without this file and programs.py
-    assert mistake.kind == "program" or {frame.filename for frame in shown_frames} == {file}
+    assert {frame.filename for frame in shown_frames} == {file}
     assert error.__cause__ is None
     assert error.__suppress_context__ or error.__context__ is None
 

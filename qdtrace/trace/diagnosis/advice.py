@@ -149,7 +149,11 @@ def _call(statement: Statement, call: ast.Call) -> tuple[str, str] | None:
             spot = getattr(spot, part, None)
         if spot is not None:
             kept = next((f"{ast.unparse(k.value)}[...] = " for k in call.keywords if k.arg == "out"), "")
-            return f"`{name}`", f"`{kept}jnp.{tail}({_arguments(call)})`"
+            mask = next((ast.unparse(k.value) for k in call.keywords if k.arg == "where"), "")
+            made = f"jnp.{tail}({_arguments(call, function)})"
+            if mask and isinstance(function, np.ufunc):  # of jnp's functions those that reduce have it
+                made = f"jnp.where({mask}, {made}, {kept.removesuffix(' = ') or '0'})"
+            return f"`{name}`", f"`{kept}{made}`"
     return None
 
 
@@ -202,8 +206,9 @@ def _method(call: ast.Call, name: str, operands: list[str]) -> tuple[str, str] |
             return None
 
 
-def _arguments(call: ast.Call) -> str:
-    given = [k for k in call.keywords if k.arg != "out"]
+def _arguments(call: ast.Call, function: object) -> str:
+    is_masked = isinstance(function, np.ufunc)
+    given = [k for k in call.keywords if k.arg != "out" and not (is_masked and k.arg == "where")]
     keywords = [f"{k.arg}={ast.unparse(k.value)}" if k.arg else f"**{ast.unparse(k.value)}" for k in given]
     return ", ".join([*map(ast.unparse, call.args), *keywords])
 

@@ -189,6 +189,11 @@ _OF_TEXT: dict[str, _Words] = {
         "a function of NumPy that changes its argument needs an array of NumPy, got a buffer or a traced value",
         "store into the buffer: `b[...] = v`, or `b[...] = jnp.where(mask, v, b[...])`",
     ),
+    r"(?:sub|neg) does not accept dtype bool": (
+        TraceTypeError,
+        "- needs numbers, got bool",
+        "convert it: `mask.astype(jnp.int32)`; `a ^ b` says whether two differ, `~a` whether one is false",
+    ),
     r"iteration over a 0-d array|len\(\) of unsized object": (
         TraceTypeError,
         "a number has no length and no items, got one that is being traced",
@@ -206,6 +211,8 @@ _FIXES = {
     "carry input and carry output must have equal types": "begin with the dtype and shape that the body gives, as in "
     "`1.0 * a` of an integer, or convert what it gives: `.astype(a.dtype)`",
     "Integers cannot be raised to negative powers": "convert the base: `k.astype(float) ** -1`",
+    "out argument of": "store the result: `b[...] = v` of a buffer, `y = v` of an array",
+    "where argument of": "write `jnp.where(mask, f(x), x)`",
     r"has no attribute '?numpy\b": "leave it out: the value is an array of JAX",
 }
 """Patterns of JAX's messages that say what is wrong, with the fix, which they do not say."""

@@ -121,13 +121,13 @@ class Unused:
 
 
 def expect_use(thing: Any, noun: str, statement: str, unused: Unused | None = None) -> Use:
-    """Refuses a loop or condition that the caller's caller drops; others are kept in mind among the `unused`.
+    """Refuses a loop or condition that is dropped where a public function is called; the `unused` keep others in mind.
 
     `statement` is how it is written.
 
     Raises TraceValueError at the user's line.
     """
-    frame = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
+    frame = sys._getframe(3)  # pyright: ignore[reportPrivateUsage]  # that function has a `boundary`
     loc, does = frame_loc(frame), f"a {noun} does nothing unless a `{statement.partition(' ')[0]}` statement runs it"
     if result_of(frame) == Result(is_dropped=True):
         raise TraceValueError(does, loc=loc, help=f"write `{statement}` and indent what belongs to it")
