@@ -16,7 +16,6 @@ import pickle
 import re
 import sys
 import sysconfig
-from opcode import opmap
 from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +23,9 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from qdtrace.trace.diagnosis.names import named_by
 
+if TYPE_CHECKING:
     from jax.core import ShapedArray
 
 LARGE = 1 << 20
@@ -39,11 +38,6 @@ _FOLDERS = (
     "<frozen ",
 )
 """Folders of libraries: their files change with their versions alone."""
-_LOADS = {
-    opmap.get(name, -1): shift
-    for name, shift in {"LOAD_GLOBAL": 1, "LOAD_NAME": 0, "LOAD_FROM_DICT_OR_GLOBALS": 0, "IMPORT_NAME": 0}.items()
-}
-"""Instructions that look a name up, with the bits of their argument that are not its number."""
 _MEMBERS = (FunctionType, classmethod, staticmethod, property)
 _OWN_PICKLES = ("__reduce_ex__", "__reduce__", "__getstate__", "__getnewargs_ex__")
 
@@ -141,11 +135,9 @@ class Description(pickle.Pickler):
     def _code(self, code: CodeType, space: dict[str, Any], named: dict[str, Any]) -> str:
         """Returns a text of code and its constants, and adds what it names to `named`."""
         self._names.update(dict.fromkeys(code.co_names))
-        for name, is_import in _looked_up(code):
-            if is_import:
-                named[f"import {name}"] = _imported(name, str(space.get("__package__") or ""))
-            elif name in space:
-                named[name] = space[name]
+        found, package = named_by(code), str(space.get("__package__") or "")
+        named |= {f"import {name}": _imported(name, package) for name in found.modules}
+        named |= {name: space[name] for name in found.variables if name in space}
         constants = [self._code(c, space, named) if isinstance(c, CodeType) else _constant(c) for c in code.co_consts]
         arguments = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
         variables = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
@@ -230,16 +222,6 @@ def _content(cell: Any) -> Any:
 
 def _constant(value: Any) -> str:
     return repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)
-
-
-def _looked_up(code: CodeType) -> Iterator[tuple[str, bool]]:
-    """Yields the globals that code looks up and the modules that it imports, and whether it is an import."""
-    high = 0
-    for op, low in zip(code.co_code[::2], code.co_code[1::2], strict=True):
-        arg = low | high
-        high = arg << 8 if op == opmap["EXTENDED_ARG"] else 0
-        if op in _LOADS:
-            yield code.co_names[arg >> _LOADS[op]], op == opmap["IMPORT_NAME"]
 
 
 def _imported(name: str, package: str) -> list[ModuleType]:

@@ -7,7 +7,7 @@ import opcode
 import re
 import sys
 from types import CodeType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ def _codes(*names: str) -> bytes:
 
 
 _LOCALS = _codes("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_DEREF", "LOAD_CLASSDEREF")
-_GLOBALS = _codes("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL")
+_GLOBALS = _codes("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS", "STORE_GLOBAL", "DELETE_GLOBAL")
 _ATTRIBUTES = _codes("LOAD_ATTR", "LOAD_METHOD")
 _STORES = _codes("STORE_ATTR", "DELETE_ATTR")
 _IMPORTS = _codes("IMPORT_NAME", "IMPORT_FROM")
@@ -44,10 +44,23 @@ Chain = tuple[str, ...]
 """A dotted name in parts: `np.random.normal` as ("np", "random", "normal")."""
 
 
+class Named(NamedTuple):
+    """Names that code reads or sets."""
+
+    variables: tuple[str, ...]
+    """Globals."""
+    chains: tuple[Chain, ...]
+    stored: frozenset[str]
+    """Attributes that are set."""
+    modules: tuple[str, ...]
+    """Modules that are imported."""
+
+
 @functools.lru_cache(maxsize=8192)
-def named_by(code: CodeType) -> tuple[tuple[str, ...], tuple[Chain, ...], frozenset[str]]:
-    """Returns globals, dotted names, and attributes that are set, of the code and of the functions inside of it."""
+def named_by(code: CodeType) -> Named:
+    """Returns the names of the code and of the functions inside of it."""
     variables: dict[str, None] = {}
+    modules: dict[str, None] = {}
     stored: set[str] = set()
     chains: dict[Chain, None] = {}
     text = code.co_code
@@ -65,17 +78,19 @@ def named_by(code: CodeType) -> tuple[tuple[str, ...], tuple[Chain, ...], frozen
                 variables[name] = None
             elif op in _IMPORTS:
                 imported, name = (name, "") if op == _IMPORTS[0] else (imported, name)
+                modules[imported] = None
                 chain = (imported,)
             chain = (*chain, name) if name else chain
         if len(chain) > 1 or text[2 * found.start()] in _IMPORTS:
             chains[chain] = None
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            inner_variables, inner_chains, inner_stored = named_by(constant)
-            stored |= inner_stored
-            variables.update(dict.fromkeys(inner_variables))
-            chains.update(dict.fromkeys(inner_chains))
-    return tuple(variables), tuple(chains), frozenset(stored)
+            inner = named_by(constant)
+            stored |= inner.stored
+            variables.update(dict.fromkeys(inner.variables))
+            chains.update(dict.fromkeys(inner.chains))
+            modules.update(dict.fromkeys(inner.modules))
+    return Named(tuple(variables), tuple(chains), frozenset(stored), tuple(modules))
 
 
 def _name(code: CodeType, text: bytes, place: int) -> str:

@@ -242,7 +242,7 @@ class State:
         if key in self._codes:
             return
         self._codes[key] = self._time
-        variables, chains, stored = named_by(code)
+        variables, chains, stored, _ = named_by(code)
         self._name(space, variables, "")
         for name in SEEING.keys() & variables:
             if name not in space and vars(builtins).get(name) is SEEING[name]:
