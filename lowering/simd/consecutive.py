@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lowering.llvm.arithmetic import RULES
+from lowering.llvm.types import REGISTER
 from lowering.simd.addresses import lane_stride
 from qdtrace.ir.primitives import ADD, AND, BOUND, CONVERT, GE, GT, LE, LT, MAX, MIN, REM, SELECT, SUB
 from qdtrace.ir.program import Literal, Var
@@ -122,14 +124,33 @@ def load_or_gather(
     contiguous: Callable[[str, int, int], str],
     gathered: Callable[[int], str],
     *,
-    ends: bool,
+    rising: Atom | None,
 ) -> list[str]:
     """Emits, by vectors, `contiguous` of a pointer and a distance from it where lanes are consecutive, else `gathered`.
 
-    With `ends` the first and the last lane tell about all vectors; else each vector's lanes are compared.
+    If the index is `rising` by one at most, the first and the last lane tell about all vectors; else each vector's
+    lanes are compared.
     """
-    together = [range(f.vectors)] if ends else [range(v, v + 1) for v in range(f.vectors)]
-    return [raw for group in together for raw in _group(f, kind, address, group, contiguous, gathered, ends)]
+    together = [range(v, v + 1) for v in range(f.vectors)] if rising is None else [range(f.vectors)]
+    return [raw for group in together for raw in _group(f, kind, address, group, contiguous, gathered, rising)]
+
+
+def _of_lane(f: LaneFrame, atom: Atom, lane: int) -> str:
+    """Emits the value of a rising index in one lane, in scalar code: only lanes that gather need the others."""
+    if isinstance(atom, Literal) or f.is_uniform(atom):
+        return f.scalar_of(atom)
+    eqn, kind = f.facts.definitions.get(atom), REGISTER[atom.dtype]
+    moved = eqn is not None and eqn.primitive in (ADD, SUB, CONVERT)
+    if eqn is None or (lane_stride(f, f.facts.forms.of(atom)) == 1 and not moved):
+        vector = f.vector_of(atom, 0)
+        first = f.cached(("lane", vector), lambda: f.text.op(f"extractelement {f.lanes.of(kind)} {vector}, i32 0"))
+        return f.text.op(f"add {kind} {first}, {lane}") if lane else first
+    values = [_of_lane(f, a, lane) for a in eqn.invars]
+    if eqn.primitive is BOUND:
+        return values[0]
+    if eqn.primitive is SELECT:
+        return f.scalar.select(values[0], kind, *values[1:])
+    return RULES[eqn.primitive.name](f.scalar, eqn.invars[0].dtype, values, eqn.params, eqn.invars)
 
 
 def _group(
@@ -139,18 +160,21 @@ def _group(
     group: range,
     contiguous: Callable[[str, int, int], str],
     gathered: Callable[[int], str],
-    ends: bool,
+    rising: Atom | None,
 ) -> list[str]:
     assert address.offsets is not None
     text, offsets, number = f.text, address.offsets[group[0]], address.offset_type
     vector = f.lanes.of(number)
-    first = text.op(f"extractelement {vector} {offsets}, i32 0")
-    pointer = text.op(f"getelementptr {kind}, ptr {address.pointer}, {number} {first}")
-    if ends:
-        last = text.op(f"extractelement {vector} {address.offsets[group[-1]]}, i32 {f.width - 1}")
-        distance = text.op(f"sub {number} {last}, {first}")
-        condition = text.op(f"icmp eq {number} {distance}, {f.width * len(group) - 1}")
+    if rising is not None:
+        count, own = f.width * len(group), REGISTER[rising.dtype]
+        first, last = _of_lane(f, rising, 0), _of_lane(f, rising, count - 1)
+        distance = text.op(f"sub {own} {last}, {first}")
+        condition = text.op(f"icmp eq {own} {distance}, {count - 1}")
+        first = first if own == number else f.scalar.cast("sext", own, first, number)
+        pointer = text.op(f"getelementptr {kind}, ptr {address.pointer}, {number} {first}")
     else:
+        first = text.op(f"extractelement {vector} {offsets}, i32 0")
+        pointer = text.op(f"getelementptr {kind}, ptr {address.pointer}, {number} {first}")
         steps = text.op(f"add {vector} {f.spread(number, first)}, {f.lanes.range(number)}")
         same = text.op(f"bitcast {f.vector.bits} {text.op(f'icmp eq {vector} {offsets}, {steps}')} to i{f.width}")
         condition = text.op(f"icmp eq i{f.width} {same}, -1")

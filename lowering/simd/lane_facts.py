@@ -39,6 +39,13 @@ class LaneFacts:
         return tuple(e for e in self.uniformity.divergent if e in loops)
 
     @cached_property
+    def varying_cost(self) -> int:
+        """The cost of a body without loops, without what is computed once for all lanes."""
+        uniform = self.uniformity.is_uniform
+        shared = (e for e in walk_often(self.facts.task.body) if e.outvars and all(map(uniform, e.outvars)))
+        return self.facts.cost - sum(e.primitive.cost for e in shared)
+
+    @cached_property
     def element_bits(self) -> int:
         """The bits of the widest varying float, or of the widest varying integer if there is no float."""
         floats, integers = 0, 0

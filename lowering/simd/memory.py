@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lowering.llvm.descriptions import GlobalMemory
     from lowering.simd.descriptions import Address, Mask
     from lowering.simd.frame import LaneFrame
+    from qdtrace.ir.program import Atom
 
 
 def load(f: LaneFrame, eqn: Eqn) -> None:
@@ -35,13 +36,13 @@ def load(f: LaneFrame, eqn: Eqn) -> None:
     else:
         consecutive = address.offsets is not None and mostly_consecutive(f, eqn.invars[1:])
         f.env[out] = (
-            _load_near(f, memory, address, rises_by_one(f, eqn.invars[-1]))
+            _load_near(f, memory, address, eqn.invars[-1])
             if consecutive
             else load_lanes(f, memory, address, f.mask)
         )
 
 
-def _load_near(f: LaneFrame, ref: GlobalMemory, address: Address, ends: bool) -> Value:
+def _load_near(f: LaneFrame, ref: GlobalMemory, address: Address, index: Atom) -> Value:
     """Loads one element per lane, at offsets that are consecutive except perhaps at borders (`consecutive`)."""
     kind, mask = MEMORY[ref.type.dtype], f.mask
     assert address.offsets is not None
@@ -52,7 +53,7 @@ def _load_near(f: LaneFrame, ref: GlobalMemory, address: Address, ends: bool) ->
     def gathered(v: int) -> str:
         return gather(f, kind, lane_pointers(f, address, kind, v), f.mask_of(mask, v), ref.alias)
 
-    raws = load_or_gather(f, kind, address, contiguous, gathered, ends=ends)
+    raws = load_or_gather(f, kind, address, contiguous, gathered, rising=index if rises_by_one(f, index) else None)
     return Value(ref.type.dtype, vectors=[from_memory(f.vector, ref.type.dtype, raw) for raw in raws])
 
 

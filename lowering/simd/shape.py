@@ -11,6 +11,7 @@ from lowering.simd.divergence.one_lane import one_lane_is_faster
 from lowering.simd.inner.choice import choose_inner
 from lowering.simd.lane_facts import LaneFacts, is_quiet
 from lowering.simd.rows import find_row
+from qdtrace.analysis.uniformity import analyse_uniformity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,21 +72,26 @@ def choose_shape(lanes: LaneFacts, target: Target, options: EmitOptions, sums: S
         if inner:
             lengths = sorted({f"{loop.width} lanes x {loop.vectors}" for loop in inner.values()})
             return Shape(1, 1, None, f"one iteration at a time, vectors along its loops: {', '.join(lengths)}", inner)
-    pressure = lanes.pressure
     in_registers = sums is not None and bool(sums.of(Where.REGISTERS))
-    vectors = wanted or _side_by_side(lanes, target, pressure, sums=in_registers)
-    while not wanted and vectors > 1 and _is_crowded(lanes, width * vectors):
-        vectors = _fewer(vectors)
-    row = find_row(facts)
+
+    def side_by_side(lanes: LaneFacts) -> int:
+        vectors = wanted or _side_by_side(lanes, target, sums=in_registers)
+        while not wanted and vectors > 1 and _is_crowded(lanes, width * vectors):
+            vectors = _fewer(vectors)
+        return vectors
+
+    vectors, row = side_by_side(lanes), find_row(facts)
     if row is not None:
+        in_row = LaneFacts(facts, analyse_uniformity(facts.task, row.uniform))
+        across, vectors = vectors, side_by_side(in_row)
         narrow = vectors
         while not wanted and narrow > 1 and _row_use(row, width * narrow) < ROW_USE:
             narrow = _fewer(narrow)
         if _row_use(row, width * narrow) < (ROW_USE_OF_LOOPS if facts.has_loops else ROW_USE):
-            row = None
+            row, vectors = None, across
         else:
-            vectors = narrow
-    parts = [f"{width} lanes of {lanes.element_bits} bits x {vectors} vectors", f"{pressure} live values"]
+            vectors, lanes = narrow, in_row
+    parts = [f"{width} lanes of {lanes.element_bits} bits x {vectors} vectors", f"{lanes.pressure} live values"]
     if lanes.divergent_loops:
         parts.append("divergent loops under masks")
     if row is not None:
@@ -114,7 +120,7 @@ def _row_use(row: Row, step: int) -> float:
     return row.length / (step * -(-row.length // step))
 
 
-def _side_by_side(lanes: LaneFacts, target: Target, pressure: int, *, sums: bool) -> int:
+def _side_by_side(lanes: LaneFacts, target: Target, *, sums: bool) -> int:
     """Returns the number of vectors side by side, which hide the latency of dependent operations.
 
     Measured: two pay even if their values do not quite fit the registers (LLVM reorders the operations); four pay if
@@ -125,10 +131,10 @@ def _side_by_side(lanes: LaneFacts, target: Target, pressure: int, *, sums: bool
     0.55 (four); 3.4 and 2.4 with 13 values: 0.75 (four); 2.4 with 19 values: 0.85 (three), 0.91 (four); 1.6 and less:
     0.97 to 1.2 (three).
     """
-    facts = lanes.facts
+    facts, pressure = lanes.facts, lanes.pressure
     if not facts.has_loops:
         # a sum in registers is a chain of dependent additions; without one, two only save loop overhead
-        return 4 if sums and facts.cost <= LIGHT_BODY else 2 if facts.cost <= LIGHT_BODY else 1
+        return 1 if lanes.varying_cost > LIGHT_BODY else 4 if sums else 2
     if facts.loop_body_cost > LONG_BODY:
         return 1
     if 4 * pressure <= target.registers and all(map(is_quiet, lanes.divergent_loops)):

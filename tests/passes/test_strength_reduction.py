@@ -69,6 +69,14 @@ def test_wrapped_neighbours() -> None:
     )
 
 
+def test_the_next_neighbour_by_a_comparison() -> None:
+    lines = ["for k in 0:i32 : 70:i32 : 1:i32", "  d: i32 = mul k 1:i32", "  a: i32 = add d 1:i32", "{}"]
+    lines += ["  accum[op=add] y b i", "r: i32 = add i i"]
+    compared = "  m: i32 = add a -70:i32\n      c: bool = ge a 70:i32\n      b: i32 = select c m a"
+    check(reduce, text(*lines).format("  b: i32 = rem a 70:i32"), text(*lines).format(compared))
+    unchanged(reduce, text(*lines).format("  b: i32 = rem a 35:i32"))
+
+
 def test_wrapped_values_of_any_size() -> None:
     check(
         reduce,
@@ -114,6 +122,7 @@ TEMPLATES = [
     "(div (and x 127:i8) C)",
     "(rem (and x 127:i8) C)",
     "(rem (max x y) C)",
+    "(rem (and x 15:i8) C)",
     "(div (max (and y 3:i8) x) C)",
     "(rem (sub (and x 3:i8) (and y 3:i8)) C)",
     f"m=(rem x C); {CORRECTED}",
@@ -125,7 +134,7 @@ def test_each_rule_is_proved() -> None:
     fired: set[str] = set()
     symbols = [z3.BitVec("x", 8), z3.BitVec("y", 8)]
     for template in TEMPLATES:
-        for c in (0, 1, 2, 3, 8, 64, 127, -1, -8, -128):
+        for c in (0, 1, 2, 3, 7, 8, 9, 15, 64, 127, -1, -8, -128):
             program = expression_program({"x": "i8", "y": "i8"}, template.replace("C)", f"{c}:i8)"), 4)
             walk = Rewriter(RewriteOptions(RuleSet.of(TABLE.rules, fast_math=False)))
             (task,) = program.tasks
