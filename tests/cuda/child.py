@@ -11,7 +11,7 @@ import numpy as np
 import qdtrace as qd
 from qdtrace.counters import counts
 
-SELDOM_NEEDED = ("lowering.simt.emit", "lowering.simt.assembly", "lowering.triton.emit", "triton")
+SELDOM_NEEDED = ("lowering.simt.emit", "lowering.triton.emit", "triton")
 """Modules that a process with a warm cache does without."""
 
 
