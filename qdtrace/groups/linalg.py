@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 from jax import lax
 
+from qdtrace.frozen import frozen
+from qdtrace.groups.blocks import Blocks, is_large
 from qdtrace.groups.registry import rule
-from qdtrace.groups.tiles import RefusedError, Tile, filled
+from qdtrace.groups.tiles import MOST, RefusedError, Tile, filled, padded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from qdtrace.groups.registry import Scope
+    from qdtrace.groups.registry import Scope, Value
 
 
 def _places(value: Any) -> tuple[Any, Any]:
@@ -47,9 +50,50 @@ def _near(tile: Tile) -> int:
 
 
 @rule("cholesky")
-def _cholesky(eqn: Any, scope: Scope) -> list[Tile]:
+def _cholesky(eqn: Any, scope: Scope) -> list[Value]:
+    shape = eqn.outvars[0].aval.shape
+    if not is_large(shape):
+        made = _factor(scope.tile(eqn.invars[0]))
+        return [_or_nan(made, _has_factor(made))]
+    return [_factor_of_blocks(scope.blocks(eqn.invars[0]))]
+
+
+def _has_factor(factor: Tile) -> Any:
+    """Returns whether a factor has no NaN on its diagonal, where all of them come from."""
+    rows, columns = _places(factor.value)
+    diagonal = jnp.sum(_pick(rows == columns, factor.value, _near(factor)))
+    return diagonal == diagonal
+
+
+def _or_nan(factor: Tile, is_valid: Any) -> Tile:
+    """Returns a factor; what has none has NaN in all places, as in JAX."""
+    return replace(factor, value=jnp.where(is_valid, factor.value, jnp.float32(jnp.nan)))
+
+
+def _factor_of_blocks(matrix: Blocks) -> Blocks:
+    """Makes the factor of a matrix of two blocks by two: those of the diagonal, and a solve and a product between."""
+    n = matrix.shape[0]
+    zero = Tile(jnp.zeros(padded((MOST, n - MOST)), jnp.float32), (MOST, n - MOST), is_zero_outside=True)
+    first = _factor(matrix.at((0, 0)))
+    below = _reordered(matrix.at((1, 0)))
+    across = _solved(first, below, System(0, is_lower=True, is_turned=False, is_unit=False))
+    edge = filled(across, (0, 1))
+    product = lax.dot_general(edge, edge, (((0,), (0,)), ((), ())), precision=lax.Precision.HIGHEST)
+    rest = matrix.at((1, 1))
+    last = _factor(replace(rest, value=filled(rest, (0, 1)) - product, is_zero_outside=True))
+    is_valid = _has_factor(first) & _has_factor(last)
+    made = {(0, 0): first, (0, 1): zero, (1, 0): _reordered(across), (1, 1): last}
+    return Blocks(matrix.shape, lambda place: _or_nan(made[place[0], place[1]], is_valid))
+
+
+def _reordered(tile: Tile) -> Tile:
+    """Returns the transpose of a matrix."""
+    is_turned = None if tile.is_turned is None else not tile.is_turned
+    return replace(tile, value=tile.value.T, shape=tile.shape[::-1], is_turned=is_turned)
+
+
+def _factor(tile: Tile) -> Tile:
     """Makes the lower factor a column a step, or the upper one a row a step."""
-    tile = scope.tile(eqn.invars[0])
     given = _matrix(tile)
     rows, columns = _places(given)
     index = lax.broadcasted_iota(jnp.int32, given.shape[:1], 0)
@@ -66,37 +110,75 @@ def _cholesky(eqn: Any, scope: Scope) -> list[Tile]:
 
     symmetric = given if near == 1 else jnp.where(rows >= columns, given, given.T)
     made = jnp.where(along >= across, _steps(tile.shape[0], step, symmetric), zero)
-    diagonal = jnp.sum(_pick(rows == columns, made, near))
-    # what has no factor has NaN in all places, as in JAX
-    made = jnp.where(diagonal == diagonal, made, jnp.float32(jnp.nan))
     is_turned = bool(tile.is_turned) != (near == 0)
-    return [Tile(made if near == 1 else made.T, tile.shape, is_turned=is_turned, is_packed=tile.is_packed)]
+    return Tile(made if near == 1 else made.T, tile.shape, is_turned=is_turned, is_packed=tile.is_packed)
 
 
 @rule("triangular_solve")
-def _solve(eqn: Any, scope: Scope) -> list[Tile]:
+def _solve(eqn: Any, scope: Scope) -> list[Value]:
+    params, shape = eqn.params, eqn.outvars[0].aval.shape
+    axis = 0 if params["left_side"] else 1
+    is_turned = bool(params["transpose_a"]) != (axis == 1)
+    how = System(axis, bool(params["lower"]), is_turned, bool(params["unit_diagonal"]))
+    if not is_large(eqn.invars[0].aval.shape) and not is_large(shape):
+        a, b = scope.tiles(eqn)
+        return [_solved(a, b, how)]
+    if axis or shape[1] > 1:
+        raise RefusedError(f"a solve for {tuple(shape)}")
+    return [_solved_in_blocks(scope.blocks(eqn.invars[0]), scope.blocks(eqn.invars[1]), how)]
+
+
+def _solved_in_blocks(a: Blocks, b: Blocks, how: System) -> Blocks:
+    """Finds the unknowns of one right side in two blocks, and takes what the first ones make up from the second."""
+    first = int(not how.is_forward)
+    found = _solved(a.at((first, first)), b.at((first, 0)), how)
+    factors, known = filled(a.at((1, 0) if how.is_lower else (0, 1)), (0, 1)), filled(found, (0, 1))
+    if how.is_turned:
+        total = jnp.sum(factors * known, 0, keepdims=True).T
+    else:
+        total = jnp.sum(factors * known.T, 1, keepdims=True)
+    rest = b.at((1 - first, 0))
+    rest = replace(rest, value=rest.value - total, is_zero_outside=False)
+    parts = [found, _solved(a.at((1 - first, 1 - first)), rest, how)]
+    return Blocks(b.shape, lambda place: parts[place[0] != first])
+
+
+@frozen
+class System:
+    """How a triangular solve reads its matrix."""
+
+    axis: int
+    """The axis of the right side along which its unknowns are."""
+    is_lower: bool
+    is_turned: bool
+    """True: unknowns of a step are those of a column of the matrix."""
+    is_unit: bool
+    """True: the diagonal is taken for ones."""
+
+    @property
+    def is_forward(self) -> bool:
+        """True: the first unknown is found first."""
+        return self.is_lower != self.is_turned
+
+
+def _solved(a_tile: Tile, b_tile: Tile, how: System) -> Tile:
     """Finds an unknown a step: a row of the right side, or a column of it if it stands on the left.
 
     A step picks a row of the matrix, or a column, whichever is nearer: what it holds is subtracted from the unknowns
     to come, or multiplied by those that are known.
     """
-    params = eqn.params
-    tiles = scope.tiles(eqn)
-    a, b = _matrix(tiles[0]), filled(tiles[1], (0, 1))
-    side = tiles[0].shape[0]
+    a, b = _matrix(a_tile), filled(b_tile, (0, 1))
+    side, axis, is_turned, is_forward = a_tile.shape[0], how.axis, how.is_turned, how.is_forward
     if b.dtype != jnp.float32:
         raise RefusedError(f"a solve of {b.dtype}")
-    axis = 0 if params["left_side"] else 1
-    turned = bool(params["transpose_a"]) != (axis == 1)
-    is_forward = bool(params["lower"]) != turned
-    near = _near(tiles[0])
-    subtracts = (near == 0) == turned
+    near = _near(a_tile)
+    subtracts = (near == 0) == is_turned
     places = _places(a)
     unknowns = lax.broadcasted_iota(jnp.int32, b.shape, axis)
     index = lax.broadcasted_iota(jnp.int32, a.shape[:1], 0)
     zero, one = jnp.float32(0), jnp.float32(1)
     pivots = jnp.full(index.shape, one)
-    if not params["unit_diagonal"]:
+    if not how.is_unit:
         pivots = jnp.where(index < side, _pick(places[0] == places[1], a, near), one)
         a = a / jnp.expand_dims(pivots, 1 - near)
     scale = jnp.expand_dims(pivots, 1 - axis)
@@ -113,4 +195,4 @@ def _solve(eqn: Any, scope: Scope) -> list[Tile]:
         return jnp.where(unknowns == j, b - jnp.expand_dims(total, axis), b)
 
     made = _steps(side, step, b if subtracts else b / scale)
-    return [Tile(made / scale if subtracts else made, tiles[1].shape, is_turned=tiles[1].is_turned)]
+    return Tile(made / scale if subtracts else made, b_tile.shape, is_turned=b_tile.is_turned)

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax.interpreters import ad, mlir
 
+from qdtrace.groups.linearised import linearised
 from qdtrace.groups.work import HEAVY
 from qdtrace.trace import compat
 
@@ -152,28 +153,16 @@ def _tangents(
     primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Any, mapped: Sequence[bool], interpret: bool
 ) -> tuple[Any, Any]:
     """Runs JAX's linearisation of one lane, as two groups: of the values, and of what is linear in the tangents."""
-    f = compat.function_of(jaxpr)
-    moves = [type(t) is not ad.Zero for t in tangents]
-    structure: list[Any] = []
-
-    def values(*xs: Any) -> list[Any]:
-        def moved(*ys: Any) -> list[Any]:
-            left = iter(ys)
-            return list(f(*(next(left) if m else x for m, x in zip(moves, xs, strict=True))))
-
-        outs, linear = jax.linearize(moved, *(x for m, x in zip(moves, xs, strict=True) if m))
-        residuals, tree = jax.tree.flatten(linear)
-        structure[:] = [tree]
-        return [*outs, *residuals]
-
-    everything = grouped(values, mapped, interpret=interpret)(*primals)
+    parts = linearised(jaxpr, [type(t) is not ad.Zero for t in tangents])
+    lead = [False] * len(parts.constants)
+    everything = _bind(parts.values, [*lead, *mapped], [*parts.constants, *primals], interpret)
     count = len(compat.open_jaxpr(jaxpr).outvars)
     outs, residuals = everything[:count], everything[count:]
     kinds = [compat.tangent_type(y) for y in outs]
     dense = [k for k, kind in enumerate(kinds) if kind.dtype != jax.dtypes.float0]
 
     def linear(*xs: Any) -> list[Any]:
-        made = jax.tree.unflatten(structure[0], xs[: len(residuals)])(*xs[len(residuals) :])
+        made = parts.linear(*xs)
         return [made[k] for k in dense]
 
     given = [(t, m) for t, m in zip(tangents, mapped, strict=True) if type(t) is not ad.Zero]

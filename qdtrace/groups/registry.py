@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
+from qdtrace.groups.blocks import Blocks, block_in, blocks_of, is_large, places
 from qdtrace.groups.tiles import Memory, RefusedError, Tile
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    Value = Tile | Memory | None
+    Value = Tile | Blocks | Memory | None
     """None: rows that a loop does not store."""
     Rule = Callable[[Any, "Scope"], Sequence[Value]]
 
@@ -53,9 +54,21 @@ class Scope:
         found = self.values[v]
         if found is None or (isinstance(found, Memory) and v in self.places):
             raise RefusedError("a loop whose rows the kernel reads again")
+        if isinstance(found, Blocks):
+            raise RefusedError(f"an array of shape {found.shape}")
         if isinstance(found, Memory):
             found = self.values[v] = found.load()
         return found
+
+    def blocks(self, v: Any) -> Blocks:
+        """Returns a variable, or a literal, as blocks."""
+        if not is_large(v.aval.shape):
+            return blocks_of(self.tile(v))
+        found = self.values[v]
+        if found is None or (isinstance(found, Memory) and v in self.places):
+            raise RefusedError("a loop whose rows the kernel reads again")
+        made = self.values[v] = blocks_of(found)
+        return made
 
     def tiles(self, eqn: Any) -> list[Tile]:
         """Returns the operands of an equation as tiles."""
@@ -92,4 +105,9 @@ def evaluate(jaxpr: Any, constants: Sequence[Any], given: Sequence[Value], made:
     for v, place in zip(jaxpr.outvars, made, strict=True):
         if isinstance(v, compat.Var) and scope.values[v] is place:
             continue  # a loop has stored it
-        place.store(scope.tile(v))
+        if not is_large(place.shape):
+            place.store(scope.tile(v))
+            continue
+        blocks = scope.blocks(v)
+        for one in places(place.shape):
+            block_in(place, one).store(blocks.at(one))

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 from jax import lax
 
+from qdtrace.groups.blocks import Blocks, is_large, places, shape_of
 from qdtrace.groups.registry import rule
-from qdtrace.groups.tiles import RefusedError, Tile, filled, padded, spread
+from qdtrace.groups.tiles import MOST, RefusedError, Tile, filled, padded, spread
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from qdtrace.groups.registry import Scope
+    from qdtrace.groups.registry import Scope, Value
 
 _SHORT = tuple(map(jnp.dtype, ("float16", "bfloat16")))
 _EXACT = frozenset({"convert_element_type", "copy", "select_n", "stop_gradient"})
@@ -26,10 +27,22 @@ _PRODUCT_DTYPES = tuple(map(jnp.dtype, ("float32", "float16", "bfloat16")))
     "ge", "gt", "integer_pow", "is_finite", "le", "log", "log1p", "logistic", "lt", "max", "min", "mul", "ne", "neg",
     "not", "or", "pow", "rsqrt", "select_n", "sign", "sin", "sqrt", "square", "stop_gradient", "sub", "tanh", "xor",
 )  # fmt: skip
-def _elementwise(eqn: Any, scope: Scope) -> list[Tile]:
-    out = eqn.outvars[0].aval
-    tiles = scope.tiles(eqn)
-    values = [spread(tile, out.shape) for tile in tiles]
+def _elementwise(eqn: Any, scope: Scope) -> list[Value]:
+    shape = eqn.outvars[0].aval.shape
+    if not is_large(shape):
+        return [_element(eqn, scope.tiles(eqn), shape)]
+    parts = [scope.blocks(v) for v in eqn.invars]
+    return [_blocks(shape, lambda place, side: _element(eqn, [x.at(place) for x in parts], side))]
+
+
+def _blocks(shape: tuple[int, ...], make: Callable[[tuple[int, ...], tuple[int, ...]], Tile]) -> Blocks:
+    """Returns an array of blocks that are made of their places and shapes."""
+    list(places(shape))  # refuses what is too large
+    return Blocks(shape, lambda place: make(place, shape_of(shape, place)))
+
+
+def _element(eqn: Any, tiles: Sequence[Tile], shape: tuple[int, ...]) -> Tile:
+    values = [spread(tile, shape) for tile in tiles]
     if eqn.primitive.name not in _EXACT:  # functions of short floats are those of f32, rounded once
         values = [x.astype(jnp.float32) if x.dtype in _SHORT else x for x in values]
     (made,) = compat.bind_eqn(eqn, values)
@@ -37,7 +50,8 @@ def _elementwise(eqn: Any, scope: Scope) -> list[Tile]:
     if eqn.primitive.name in ("max", "min") and jnp.issubdtype(made.dtype, jnp.floating):
         made = jnp.where((values[0] != values[0]) | (values[1] != values[1]), values[0] + values[1], made)
     is_packed = any(tile.is_packed for tile in tiles)
-    return [Tile(made.astype(out.dtype), out.shape, is_turned=_turned(tiles), is_packed=is_packed)]
+    dtype = eqn.outvars[0].aval.dtype
+    return Tile(made.astype(dtype), shape, is_turned=_turned(tiles), is_packed=is_packed)
 
 
 def _turned(tiles: Sequence[Tile]) -> bool | None:
@@ -46,29 +60,56 @@ def _turned(tiles: Sequence[Tile]) -> bool | None:
 
 
 @rule("broadcast_in_dim")
-def _broadcast(eqn: Any, scope: Scope) -> list[Tile]:
-    shape, places = eqn.params["shape"], eqn.params["broadcast_dimensions"]
-    tile = scope.tile(eqn.invars[0])
+def _broadcast(eqn: Any, scope: Scope) -> list[Value]:
+    shape, axes = eqn.params["shape"], eqn.params["broadcast_dimensions"]
+    source = eqn.invars[0]
+    if not is_large(shape):
+        return [_repeated(scope.tile(source), shape, axes)]
+    parts = scope.blocks(source)
+    return [_blocks(shape, lambda place, side: _repeated(parts.at(tuple(place[k] for k in axes)), side, axes))]
+
+
+def _repeated(tile: Tile, shape: tuple[int, ...], axes: Sequence[int]) -> Tile:
     sides = padded(shape)
     if not tile.shape:
-        return [Tile(jnp.full(sides, tile.value), shape)]
-    return [Tile(lax.broadcast_in_dim(tile.value, sides, places), shape)]
+        return Tile(jnp.full(sides, tile.value), shape)
+    return Tile(lax.broadcast_in_dim(tile.value, sides, axes), shape)
 
 
 @rule("transpose")
-def _transpose(eqn: Any, scope: Scope) -> list[Tile]:
-    tile, order = scope.tile(eqn.invars[0]), eqn.params["permutation"]
+def _transpose(eqn: Any, scope: Scope) -> list[Value]:
+    order, shape = eqn.params["permutation"], eqn.outvars[0].aval.shape
+    if not is_large(shape):
+        return [_reordered(scope.tile(eqn.invars[0]), order)]
+    parts = scope.blocks(eqn.invars[0])
+    back = sorted(range(len(order)), key=order.__getitem__)
+    return [_blocks(shape, lambda place, _: _reordered(parts.at(tuple(place[k] for k in back)), order))]
+
+
+def _reordered(tile: Tile, order: Sequence[int]) -> Tile:
     shape = tuple(tile.shape[k] for k in order)
     is_turned = None if tile.is_turned is None else tile.is_turned != (order[-1] != len(order) - 1)
-    return [Tile(lax.transpose(tile.value, order), shape, tile.is_zero_outside, is_turned, tile.is_packed)]
+    return Tile(lax.transpose(tile.value, order), shape, tile.is_zero_outside, is_turned, tile.is_packed)
 
 
 @rule("reshape", "squeeze", "expand_dims")
-def _reshape(eqn: Any, scope: Scope) -> list[Tile]:
-    tile, shape = scope.tile(eqn.invars[0]), eqn.outvars[0].aval.shape
-    if [n for n in tile.shape if n > 1] != [n for n in shape if n > 1]:
+def _reshape(eqn: Any, scope: Scope) -> list[Value]:
+    given, shape = eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
+    if [n for n in given if n > 1] != [n for n in shape if n > 1]:
         raise RefusedError("a reshape that splits or joins axes")
-    return [Tile(tile.value.reshape(padded(shape)), shape, tile.is_zero_outside)]
+    if not is_large(shape):
+        return [_reshaped(scope.tile(eqn.invars[0]), shape)]
+    parts = scope.blocks(eqn.invars[0])
+
+    def make(place: tuple[int, ...], side: tuple[int, ...]) -> Tile:
+        long = iter([k for k, n in zip(place, shape, strict=True) if n > 1])
+        return _reshaped(parts.at(tuple(next(long) if n > 1 else 0 for n in given)), side)
+
+    return [_blocks(shape, make)]
+
+
+def _reshaped(tile: Tile, shape: tuple[int, ...]) -> Tile:
+    return Tile(tile.value.reshape(padded(shape)), shape, tile.is_zero_outside)
 
 
 @rule("slice", "dynamic_slice")
@@ -92,9 +133,14 @@ def _slice(eqn: Any, scope: Scope) -> list[Tile]:
 
 
 @rule("iota")
-def _iota(eqn: Any, scope: Scope) -> list[Tile]:
-    shape, dtype = eqn.params["shape"], eqn.params["dtype"]
-    return [Tile(lax.broadcasted_iota(dtype, padded(shape), eqn.params["dimension"]), shape)]
+def _iota(eqn: Any, scope: Scope) -> list[Value]:
+    shape, dtype, axis = eqn.params["shape"], eqn.params["dtype"], eqn.params["dimension"]
+
+    def make(place: tuple[int, ...], side: tuple[int, ...]) -> Tile:
+        numbers = lax.broadcasted_iota(dtype, padded(side), axis)
+        return Tile(numbers + jnp.asarray(MOST * place[axis], dtype) if place[axis] else numbers, side)
+
+    return [_blocks(shape, make) if is_large(shape) else make((0,) * len(shape), shape)]
 
 
 _IDENTITIES = {"reduce_sum": 0, "reduce_max": -jnp.inf, "reduce_min": jnp.inf}

@@ -50,6 +50,13 @@ class Memory:
     shape: tuple[int, ...]
     is_packed: bool = False
     """True: a thread loads neighbouring elements of rows at once."""
+    strides: tuple[int, ...] | None = None
+    """Distances of elements along each axis; None: they lie behind each other."""
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Distances of elements along each axis."""
+        return self.strides or tuple(prod(self.shape[k + 1 :]) for k in range(len(self.shape)))
 
     def load(self) -> Tile:
         """Returns the array as a tile."""
@@ -72,11 +79,9 @@ class Memory:
         return Memory(self.ref, self.start + index * prod(self.shape[1:]), self.shape[1:], self.is_packed)
 
     def _places(self) -> Any:
-        places, step = self.start, 1
-        sides = padded(self.shape)
-        for axis in range(len(sides) - 1, -1, -1):
+        places, sides = self.start, padded(self.shape)
+        for axis, step in reversed([*enumerate(self.steps)]):
             places += step * lax.broadcasted_iota(jnp.int32, sides, axis)
-            step *= self.shape[axis]
         return places
 
 

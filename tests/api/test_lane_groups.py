@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,15 @@ def summed(p: Any, rows: Any) -> Any:
         return p, jnp.sum(p, 0)
 
     return lax.scan(step, p, rows, reverse=True)
+
+
+ONE_SIDE: dict[str, Callable[[Any, Any], Any]] = {
+    f"lower {lower}, transposed {turned}": functools.partial(
+        lax.linalg.triangular_solve, left_side=True, lower=lower, transpose_a=turned, unit_diagonal=lower and turned
+    )
+    for lower in (False, True)
+    for turned in (False, True)
+}
 
 
 FUNCTIONS: dict[str, tuple[Callable[..., Any], Callable[[int], list[tuple[int, ...]]]]] = {
@@ -119,6 +129,27 @@ def test_kernels_of_every_size(name: str, n: int, lanes: int) -> None:
     same(by_kernel(f, args), jax.vmap(f)(*args), 1e-5)
 
 
+@pytest.mark.parametrize("n", [48, pytest.param(64, marks=pytest.mark.full), pytest.param(50, marks=pytest.mark.full)])
+@pytest.mark.parametrize("name", ["factor", "factor and solve", *ONE_SIDE])
+def test_blocks_of_large_matrices(name: str, n: int) -> None:
+    a, v = drawn([(n, n), (n,)], 3)
+    a = a @ a.transpose(0, 2, 1) + jnp.eye(n)
+    one = {"factor": lambda a, v: jnp.linalg.cholesky(a) * v, "factor and solve": cholesky_solve}
+    f = one[name] if name in one else lambda a, v: ONE_SIDE[name](a, v[:, None]).T
+    same(by_kernel(f, [a, v]), jax.vmap(f)(a, v), 1e-5)
+
+
+@pytest.mark.parametrize("n", [17, 48])
+def test_what_depends_on_no_operand_is_no_residual(n: int) -> None:
+    (a,) = drawn([(n, n)], 2)
+    a = a @ a.transpose(0, 2, 1) + jnp.eye(n)
+    group = lambda a: grouped(lambda a: [jnp.linalg.cholesky(a)], [True])(a)[0]  # noqa: E731
+    made = jax.make_jaxpr(gradient(group, 1))(a)
+    values = next(e for e in made.eqns if e.primitive.name == "qd_group")
+    assert [v.aval.dtype for v in values.outvars] == [jnp.float32] * 2  # the factor, twice: no masks
+    same(jax.jit(gradient(group, 1))(a), gradient(jax.vmap(jnp.linalg.cholesky), 1)(a), 1e-4)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_short_floats(dtype: str) -> None:
     args = drawn([(17, 17)] * 2, 3, dtype)
@@ -171,8 +202,9 @@ def test_a_shared_scalar_and_an_argument_that_is_a_result() -> None:
     same(got, [a, a @ a * 2], 1e-6)
 
 
-def test_a_matrix_without_a_factor_has_nan() -> None:
-    a = jnp.stack([jnp.eye(17), jnp.eye(17).at[9, 9].set(-1)])
+@pytest.mark.parametrize(("n", "at"), [(17, 9), (40, 3), (40, 36)])
+def test_a_matrix_without_a_factor_has_nan(n: int, at: int) -> None:
+    a = jnp.stack([jnp.eye(n), jnp.eye(n).at[at, at].set(-1)])
     same(by_kernel(jnp.linalg.cholesky, [a]), jnp.linalg.cholesky(a), 0.0)
 
 
@@ -181,6 +213,9 @@ def test_a_matrix_without_a_factor_has_nan() -> None:
     [
         (jnp.sort, (5, 5), "the primitive sort"),
         (lambda a: a @ a, (65, 65), r"an array of shape \(65, 65\)"),
+        (lambda a: a @ a, (33, 33), r"an array of shape \(33, 33\)"),
+        (jnp.linalg.cholesky, (65, 65), r"an array of shape \(65, 65\)"),
+        (lambda a: lax.linalg.triangular_solve(a, a, left_side=True), (48, 48), r"a solve for \(48, 48\)"),
         (lambda a: a.sum(0), (0, 3), "an array without elements"),
         (lambda a: a.reshape(25), (5, 5), "a reshape that splits or joins axes"),
         (lambda a: a + 1j, (5, 5), "complex64"),
