@@ -29,6 +29,8 @@ from qdtrace.trace import compat
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from jax import Array
+
     from qdtrace.trace.compat import Primitive
 
     Values = Sequence[Any]
@@ -77,19 +79,19 @@ class Batch:
         mapped = jax.vmap(lambda *values: function(*self._split(values)), axes, out, axis_size=self.size)
         return lambda used, state: mapped(*used, *state)
 
-    def test(self, used: Values, state: Values) -> Any:
+    def test(self, used: Values, state: Values) -> Array:
         """Returns whether the loop goes on, for each element if that varies."""
         return self._mapped(self.loop.test, 0 if self.varies else None)(used, state)
 
-    def step(self, used: Values, state: Values) -> list[Any]:
+    def step(self, used: Values, state: Values) -> list[Array]:
         """Runs one iteration of all elements."""
         out = [0 if m else None for m in self.axes[len(self.loop.used) :]]
         return self._mapped(self.loop.step, out)(used, state)
 
-    def _where(self, on: Any, value: Any, other: Any) -> Any:
+    def _where(self, on: Array, value: Array, other: Array) -> Array:
         return jnp.where(on.reshape((self.size,) + (1,) * (value.ndim - 1)), value, other)
 
-    def step_of_some(self, used: Values, state: Values) -> list[Any]:
+    def step_of_some(self, used: Values, state: Values) -> list[Array]:
         """Runs one iteration of the elements that go on; the first part of the state is their mask."""
         on, *old = state
         running = jnp.argmax(on)
@@ -97,7 +99,7 @@ class Batch:
         new = [self._where(on, n, o) for n, o in zip(self.step(*self._split(values)), old, strict=True)]
         return [jnp.logical_and(on, self.test(used, new)), *new]
 
-    def run(self, primitive: Primitive, values: Values, others: Values, **params: Any) -> list[Any]:
+    def run(self, primitive: Primitive, values: Values, others: Values, **params: Any) -> list[Array]:
         """Applies the primitive to the loop of all elements."""
         used, state = self._split(values)
         test, step = self.test, self.step
@@ -110,7 +112,7 @@ class Batch:
         return outs[1:] if self.varies and primitive is loop_p else outs
 
 
-FUNCTIONS: dict[Any, Callable[..., list[Any]]] = {loop_p: run, directional_p: directional, adjoints_p: adjoints_along}
+FUNCTIONS: dict[Any, Callable[..., list[Array]]] = {loop_p: run, directional_p: directional, adjoints_p: adjoints_along}
 """The function that each primitive runs."""
 
 
@@ -135,7 +137,7 @@ def _at_one_point(primitive: Any, given: Mask, size: int, loop: Loop, params: di
     axes = [0 if m else None for m in given]
     run = jax.custom_jvp(jax.vmap(lambda *xs: FUNCTIONS[primitive](*xs, loop=loop, **params), axes))
 
-    def for_each(*operands: Any) -> list[Any]:
+    def for_each(*operands: Array) -> list[Array]:
         spread = [x if m else jnp.broadcast_to(x, (size, *x.shape)) for x, m in zip(operands, given, strict=True)]
         return _batched(primitive, spread, [True] * len(spread), size, loop, params)[0]
 
@@ -145,7 +147,7 @@ def _at_one_point(primitive: Any, given: Mask, size: int, loop: Loop, params: di
 
 def _batched(
     primitive: Primitive, operands: Values, given: Mask, size: int, loop: Loop, params: dict[str, Any]
-) -> tuple[list[Any], list[int | None]]:
+) -> tuple[list[Array], list[int | None]]:
     """Returns results of a loop that runs for all elements, and their axes."""
     count, axes = loop.count, list(given[: loop.count])
     values, others = operands[:count], operands[count:]
@@ -156,7 +158,7 @@ def _batched(
     elif primitive is not loop_p:
         axes = [m or k in floats for k, m in enumerate(axes)]  # each element has adjoints of its own
 
-    def spread(value: Any, has: bool, wanted: bool) -> Any:
+    def spread(value: Array, has: bool, wanted: bool) -> Array:
         return jnp.broadcast_to(value, (size, *value.shape)) if wanted and not has else value
 
     values = [spread(*each) for each in zip(values, given, axes, strict=False)]

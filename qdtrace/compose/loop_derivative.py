@@ -9,11 +9,11 @@ from the checkpoint before them, and keeps some of those in a second stack on th
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jax.interpreters import ad, mlir
+from jax.interpreters import ad
 
 from qdtrace.compose.direct import zero_tangent
 from qdtrace.frozen import frozen
@@ -24,20 +24,25 @@ from qdtrace.trace.dtypes import mode_for
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from jax import Array
+    from jax.core import ShapedArray
+
     Values = Sequence[Any]
+
+T = TypeVar("T")
 
 
 @frozen(eq=False)
 class Loop:
     """A loop as functions of the values that it uses and of those that it carries."""
 
-    test: Callable[[Values, Values], Any]
+    test: Callable[[Values, Values], Array]
     """The condition of the loop, as a function of used values and state."""
-    step: Callable[[Values, Values], list[Any]]
+    step: Callable[[Values, Values], list[Array]]
     """One iteration, which returns the next state."""
-    used: tuple[Any, ...]
+    used: tuple[ShapedArray, ...]
     """Types of values that the loop uses and does not change."""
-    state: tuple[Any, ...]
+    state: tuple[ShapedArray, ...]
     """Types of the carried values."""
     stack_bytes: int
     """Bytes for kept states; at least six are kept."""
@@ -66,10 +71,10 @@ class Loop:
         """The loop with tangents: it carries those of floats behind its state, and uses those of what it uses."""
         used, state = len(self.used), len(self.state)
 
-        def test(values: Values, carried: Values) -> Any:
+        def test(values: Values, carried: Values) -> Array:
             return self.test(values[:used], carried[:state])
 
-        def step(values: Values, carried: Values) -> list[Any]:
+        def step(values: Values, carried: Values) -> list[Array]:
             operands = [*values[:used], *carried[:state]]
             given = _with_nothing(operands, [*values[used:], *carried[state:]])
             outs, found = jax.jvp(lambda *xs: self.step(xs[:used], xs[used:]), operands, given)
@@ -78,7 +83,7 @@ class Loop:
         uses, carries = ((*some, *_floats(some)) for some in (self.used, self.state))
         return Loop(test, step, uses, carries, self.stack_bytes)
 
-    def woven(self, values: Values, tangents: Values) -> list[Any]:
+    def woven(self, values: Values, tangents: Values) -> list[Array]:
         """Returns the operands of `along`: values of the loop, and tangents of the floats among them."""
         return _woven(values, len(self.used), tangents, len(_floats(self.used)))
 
@@ -110,17 +115,17 @@ def while_loop(
     consts = [*tested.consts, *stepped.consts]
     count = len(consts)
 
-    def changing(values: Values) -> list[Any]:
+    def changing(values: Values) -> list[Array]:
         return [v for v, f in zip(values, fixed, strict=True) if not f]
 
-    def whole(used: Values, state: Values) -> list[Any]:
+    def whole(used: Values, state: Values) -> list[Array]:
         kept, changed = iter(used[count:]), iter(state)
         return [next(kept if f else changed) for f in fixed]
 
-    def test(used: Values, state: Values) -> Any:
+    def test(used: Values, state: Values) -> Array:
         return eval_jaxpr(tested.jaxpr, used[:first], *whole(used, state))[0]
 
-    def step(used: Values, state: Values) -> list[Any]:
+    def step(used: Values, state: Values) -> list[Array]:
         return _as_varying(state, changing(eval_jaxpr(stepped.jaxpr, used[first:count], *whole(used, state))))
 
     used = [*consts, *(x for x, f in zip(leaves, fixed, strict=True) if f)]
@@ -135,7 +140,7 @@ def _as_varying(values: Values, tree: Any) -> Any:
     return jax.tree.unflatten(structure, compat.with_common_axes([*values, *leaves])[len(values) :])
 
 
-def run(*operands: Any, loop: Loop) -> list[Any]:
+def run(*operands: Array, loop: Loop) -> list[Array]:
     """Returns the final state of the loop."""
     used, initial, _ = loop.split(operands)
     return list(jax.lax.while_loop(lambda s: loop.test(used, s), lambda s: tuple(loop.step(used, s)), tuple(initial)))
@@ -146,19 +151,19 @@ def is_float(value: Any) -> bool:
     return bool(jnp.issubdtype(jnp.result_type(value), jnp.inexact))
 
 
-def directional(*operands: Any, loop: Loop) -> list[Any]:
+def directional(*operands: Array, loop: Loop) -> list[Array]:
     """Returns tangents of the floats that the loop carries, from tangents of all float operands."""
     values, tangents = operands[: loop.count], operands[loop.count :]
     return run(*loop.woven(values, tangents), loop=loop.along)[len(loop.state) :]
 
 
-def _with_nothing(values: Values, tangents: Values) -> list[Any]:
+def _with_nothing(values: Values, tangents: Values) -> list[Array]:
     """Returns tangents of values, given those of floats."""
     given = iter(tangents)
     return [next(given) if is_float(v) else jnp.zeros(jnp.shape(v), jax.dtypes.float0) for v in values]
 
 
-def adjoints(*operands: Any, loop: Loop) -> list[Any]:
+def adjoints(*operands: Array, loop: Loop) -> list[Array]:
     """Returns adjoints of all float operands, from those of the floats that the loop carries."""
     used, initial, given = loop.split(operands)
     trips, stride, kept = _sweep(loop, used, initial)
@@ -166,7 +171,7 @@ def adjoints(*operands: Any, loop: Loop) -> list[Any]:
     positions = jnp.zeros(loop.between, jnp.int32)
     zeros = tuple(jnp.zeros_like(v) for v in used if is_float(v))
 
-    def back(k: Any, carry: Any) -> Any:
+    def back(k: Array, carry: Any) -> Any:
         count, positions, inner, of_used, of_state = carry
         t = trips - 1 - k
         start, state = jax.lax.cond(
@@ -187,43 +192,43 @@ def adjoints(*operands: Any, loop: Loop) -> list[Any]:
     return [*of_used, *of_state]
 
 
-def _woven(ones: Values, count: int, others: Values, other_count: int) -> list[Any]:
+def _woven(ones: Values, count: int, others: Values, other_count: int) -> list[Array]:
     """Returns two sequences, each with a part of used values and one of carried ones, as one."""
     return [*ones[:count], *others[:other_count], *ones[count:], *others[other_count:]]
 
 
-def _floats(values: Values) -> list[Any]:
+def _floats(values: Sequence[T]) -> list[T]:
     return [v for v in values if is_float(v)]
 
 
-def _merged(values: Values, floats: Values) -> list[Any]:
+def _merged(values: Values, floats: Values) -> list[Array]:
     """Returns the values with their floats replaced."""
     new = iter(floats)
     return [next(new) if is_float(v) else v for v in values]
 
 
-def _stack(state: Values, slots: int) -> tuple[Any, ...]:
+def _stack(state: Values, slots: int) -> tuple[Array, ...]:
     with mode_for(v.dtype for v in state):
         return tuple(jnp.zeros((slots, *v.shape), v.dtype) for v in state)
 
 
-def _at(stack: Any, slot: Any) -> tuple[Any, ...]:
+def _at(stack: Values, slot: Array) -> tuple[Array, ...]:
     return tuple(jax.lax.dynamic_index_in_dim(ref, slot, keepdims=False) for ref in stack)
 
 
-def _saved(stack: Any, slot: Any, state: Values, when: Any) -> tuple[Any, ...]:
-    def save() -> tuple[Any, ...]:
+def _saved(stack: Values, slot: Array, state: Values, when: Array) -> tuple[Array, ...]:
+    def save() -> tuple[Array, ...]:
         pairs = zip(stack, state, strict=True)
         return tuple(jax.lax.dynamic_update_index_in_dim(ref, v, slot, 0) for ref, v in pairs)
 
     return jax.lax.cond(when, save, lambda: tuple(stack))
 
 
-def _slot(t: Any, most: int) -> Any:
+def _slot(t: Array, most: int) -> Array:
     return jnp.where(t == 0, 0, 1 + (t - 1) % most)
 
 
-def _sweep(loop: Loop, used: Values, initial: Values) -> tuple[Any, Any, Any]:
+def _sweep(loop: Loop, used: Values, initial: Values) -> tuple[Array, Array, tuple[Array, ...]]:
     """Runs the loop forward; returns its trip count, the stride and the kept states."""
 
     def step(carry: Any) -> Any:
@@ -240,14 +245,14 @@ def _sweep(loop: Loop, used: Values, initial: Values) -> tuple[Any, Any, Any]:
     return trips, stride, kept
 
 
-def _advance(loop: Loop, used: Values, span: tuple[Any, Any], state: Any, stack: Any) -> tuple[Any, Any, Any, Any]:
+def _advance(loop: Loop, used: Values, span: tuple[Array, Array], state: Values, stack: Any) -> Any:
     """Runs the loop from one iteration to another and keeps states in half of the free slots."""
     start, stop = span
     count, positions, inner = stack
     half = jnp.maximum((loop.between - count + 1) // 2, 1)
     distance = (stop - start) // (half + 1) + 1
 
-    def step(at: Any, carry: Any) -> Any:
+    def step(at: Array, carry: Any) -> Any:
         count, positions, inner, following, state = carry
         state = tuple(loop.step(used, state))
         wanted = jnp.logical_and(at + 1 == following, jnp.logical_and(at + 1 < stop, count < loop.between))
@@ -266,12 +271,12 @@ def _advance(loop: Loop, used: Values, span: tuple[Any, Any], state: Any, stack:
 # The primitives: the loop, its derivative along a direction, its adjoint.
 
 
-def _primitive(name: str, function: Callable[..., list[Any]], types: Callable[[Values, Loop], list[Any]]) -> Any:
+def _primitive(
+    name: str, function: Callable[..., list[Array]], types: Callable[[Values, Loop], list[ShapedArray]]
+) -> Primitive:
     made = Primitive(name)
     made.multiple_results = True
-    made.def_impl(lambda *operands, **params: jax.jit(lambda *xs: function(*xs, **params))(*operands))
-    made.def_abstract_eval(lambda *operands, loop, **_: types(operands, loop))
-    mlir.register_lowering(made, mlir.lower_fun(function, multiple_results=True))
+    compat.define(made, lambda *operands, loop, **_: types(operands, loop), None, function)
     return made
 
 
@@ -284,7 +289,7 @@ def _own(operands: Values, loop: Loop, order: int) -> int:
     return own
 
 
-def adjoints_along(*operands: Any, loop: Loop, order: int) -> list[Any]:
+def adjoints_along(*operands: Array, loop: Loop, order: int) -> list[Array]:
     """Returns adjoints, differentiated `order` times: each time tangents of all floats are more operands."""
     if not order:
         return adjoints(*operands, loop=loop)
@@ -298,7 +303,7 @@ directional_p = _primitive("qd_loop_directional", directional, lambda _, loop: _
 adjoints_p = _primitive("qd_loop_adjoints", adjoints_along, lambda operands, loop: _floats(operands[: loop.count]))
 
 
-def _filled(values: Values, tangents: Values) -> list[Any]:
+def _filled(values: Values, tangents: Values) -> list[Array]:
     """Returns the tangents of float operands, with zeros for those that are symbolic."""
     pairs = [(v, t) for v, t in zip(values, tangents, strict=True) if is_float(v)]
     return [jnp.zeros_like(v) if type(t) is ad.Zero else t for v, t in pairs]
@@ -326,16 +331,16 @@ def _jvp_of_adjoints(operands: Values, tangents: Values, *, loop: Loop, order: i
     return outs, adjoints_p.bind(*operands, *_filled(operands, tangents), loop=loop, order=order + 1)
 
 
-def _transpose(cotangents: Values, *operands: Any, loop: Loop) -> list[Any]:
+def _transpose(cotangents: Values, *operands: Array, loop: Loop) -> list[Array | None]:
     given = [ad.instantiate_zeros(c) for c in cotangents]
-    return [None] * loop.count + list(adjoints_p.bind(*operands[: loop.count], *given, loop=loop, order=0))
+    return [*[None] * loop.count, *adjoints_p.bind(*operands[: loop.count], *given, loop=loop, order=0)]
 
 
-def _transpose_of_adjoints(cotangents: Values, *operands: Any, loop: Loop, order: int) -> list[Any]:
+def _transpose_of_adjoints(cotangents: Values, *operands: Array, loop: Loop, order: int) -> list[Array | None]:
     """Returns the transpose in the last operands: adjoints are the transpose of tangents, along the `cotangents`."""
     given, own = [ad.instantiate_zeros(c) for c in cotangents], _own(operands, loop, order)
 
-    def along(*values: Any, order: int) -> Any:
+    def along(*values: Array, order: int) -> Any:
         """Returns the product of the adjoints of one order less and `given`."""
         last = _own(values, loop, order)
         if not order:
@@ -345,10 +350,10 @@ def _transpose_of_adjoints(cotangents: Values, *operands: Any, loop: Loop, order
         return jax.jvp(lambda *xs: along(*xs, order=order - 1), values[:last], tuple(tangents))[1]
 
     if not order:
-        return [None] * own + list(directional_p.bind(*operands[:own], *given, loop=loop))
+        return [*[None] * own, *directional_p.bind(*operands[:own], *given, loop=loop)]
     known = operands[:own]
     product, pull = jax.vjp(lambda *xs: along(*_merged(known, xs), order=order - 1), *_floats(known))
-    return [None] * own + list(pull(jnp.ones_like(product)))
+    return [*[None] * own, *pull(jnp.ones_like(product))]
 
 
 ad.primitive_jvps[loop_p] = _jvp

@@ -414,17 +414,19 @@ def trace_of(tracer: object) -> object | None:
 def define(
     primitive: Primitive,
     types: Callable[..., Any],
-    batch: Callable[..., Any],
+    batch: Callable[..., Any] | None,
     run: Callable[..., Any],
     **on: Callable[..., Any],
 ) -> None:
-    """Defines a primitive of arrays: the types of its results, its rule of batches, and the JAX function that runs it.
+    """Defines a primitive of arrays: types of its results, a rule of batches, and the JAX function that runs it.
 
-    `on` are functions for platforms of their own. Outside of a trace it runs as a program of its own.
+    `on` are functions for platforms of their own. Outside of a trace it runs as a program of its own. Without a rule of
+    batches here, it is registered elsewhere.
     """
     primitive.def_impl(lambda *operands, **params: jax.jit(functools.partial(primitive.bind, **params))(*operands))
     primitive.def_abstract_eval(types)
-    batching.primitive_batchers[primitive] = batch
+    if batch is not None:
+        batching.primitive_batchers[primitive] = batch
     for platform, function in ((None, run), *on.items()):
         lowering = mlir.lower_fun(function, multiple_results=primitive.multiple_results)
         mlir.register_lowering(primitive, lowering, platform=platform)
