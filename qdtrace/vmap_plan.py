@@ -23,6 +23,7 @@ from qdtrace.trace.diagnosis.explain import explained
 from qdtrace.trace.dtypes import is_key
 from qdtrace.trace.handles import MemoryHandle
 from qdtrace.trace.indexing import as_value
+from qdtrace.trace.refs import is_ref, refusal
 from qdtrace.trace.source import eqn_loc
 
 if TYPE_CHECKING:
@@ -151,12 +152,14 @@ _VALUES = (jax.Array, np.ndarray, np.generic, bool, int, float, complex, jax.Sha
 def with_objects(mapping: Mapping, args: Any, kwargs: Any) -> tuple[Mapping, list[Any]]:
     """Returns the mapping with arguments that are no arrays bound into its function, and the remaining arguments.
 
-    Raises TraceTypeError for such an object that has an axis.
+    Raises TraceTypeError for such an object that has an axis, UnsupportedError for a reference of JAX.
     """
     leaves, tree = Mapping.flatten(args, kwargs)
     axes = mapping.leaf_axes(args, kwargs)
     objects = tuple((k, x) for k, x in enumerate(leaves) if not is_value(x))
     for k, x in objects:
+        if is_ref(x):
+            raise refusal(user_loc())
         if axes[k] is not None:
             raise TraceTypeError.here(
                 f"qd.vmap needs an array, a number or a pytree of them where it maps, got {type(x).__name__}",

@@ -9,11 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qdtrace.errors import TraceTypeError
+from qdtrace.errors import TraceTypeError, user_loc
 from qdtrace.trace.buffers import Buffer, new_buffer
 from qdtrace.trace.cells import Cell
 from qdtrace.trace.dtypes import is_too_wide
 from qdtrace.trace.handles import MemoryHandle
+from qdtrace.trace.refs import is_ref, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,8 +65,8 @@ def as_buffer(leaf: Any) -> Any:
 def checked_leaf(leaf: Any, name: str) -> Any:
     """Returns a leaf of the arguments of a traced function, after a check.
 
-    Raises TraceTypeError for what is no array or number, and for an array of 64 bits outside of the x64 mode, where JAX
-    goes on with 64 bits and what it makes beside it has 32.
+    Raises UnsupportedError for a reference of JAX, and TraceTypeError for what is no array or number and for an array
+    of 64 bits outside of the x64 mode, where JAX goes on with 64 bits and what it makes beside it has 32.
     """
     if isinstance(leaf, (bool, int, float, complex, np.generic, np.ndarray, jax.Array, jax.ShapeDtypeStruct)):
         if isinstance(leaf, jax.Array) and is_too_wide(leaf.dtype):
@@ -76,6 +77,8 @@ def checked_leaf(leaf: Any, name: str) -> Any:
         if not isinstance(leaf, (np.generic, np.ndarray)) or _is_element_type(leaf.dtype):
             return leaf
         kind = f"an array of {leaf.dtype}"
+    elif is_ref(leaf):
+        raise refusal(user_loc())
     else:
         kind = type(leaf).__name__
     raise TraceTypeError(

@@ -111,6 +111,8 @@ class TraceContext:
     """Places that were warned of."""
     written: set[int] = field(default_factory=set)
     """Tracers, by identity, of the buffers that something was stored into."""
+    has_refs: bool = False
+    """True once references of JAX in the function have become values."""
     arrays: frozenset[int] = frozenset()
     """Positions of the arguments that are no buffers, as nothing stores into them."""
     readable: frozenset[int] = frozenset()

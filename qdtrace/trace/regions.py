@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from qdtrace.trace.compat import Jaxpr
 
 
-def restructure(closed_jaxpr: Any, *, is_function: bool = False) -> Root:
+def restructure(closed_jaxpr: Any, *, is_function: bool = False, has_refs: bool = False) -> Root:
     """Returns the equations of a traced function, or of a jaxpr inside of `lax` control flow, with those of regions in
-    their bodies."""
+    their bodies. Where references of JAX have become values, a statement whose value is dropped may do something."""
     jaxpr = compat.open_jaxpr(closed_jaxpr)
     root = Root(tuple(jaxpr.invars))
     build = _Builder(root, is_function)
@@ -57,7 +57,7 @@ def restructure(closed_jaxpr: Any, *, is_function: bool = False) -> Root:
     with deepest_named(build.region.items):
         items = check_indices(build.region.items) if is_function else build.region.items
         eqns = [*compat.all_eqns(items)]
-        check_dropped(eqns, build.calls, is_function=is_function)
+        check_dropped(eqns, build.calls, is_function=is_function and not has_refs)
         if is_function:
             check_order_of_operators(eqns)
         root.items = prune(items, root.results, build.checked_loads)

@@ -21,6 +21,7 @@ from qdtrace.trace.context import new_trace, remember_finished
 from qdtrace.trace.diagnosis.explain import explained
 from qdtrace.trace.diagnosis.replay import Replay, check_suspects
 from qdtrace.trace.diagnosis.reports import carried, shown
+from qdtrace.trace.refs import without_refs
 from qdtrace.trace.regions import restructure
 from qdtrace.trace.source import traceback_loc
 
@@ -125,7 +126,10 @@ def trace_function(
             return [_check_output(o, loc) for o in outputs]
 
         try:
-            return jax.make_jaxpr(flat)(*leaves)
+            made = jax.make_jaxpr(flat)(*leaves)
+            closed = without_refs(made)
+            context.has_refs = closed is not made
+            return closed
         finally:
             remember_finished(context)
 
@@ -143,7 +147,7 @@ def trace_function(
                 closed = trace_in(context)
             finally:
                 readable = context.readable
-            root = restructure(closed, is_function=True)
+            root = restructure(closed, is_function=True, has_refs=context.has_refs)
             if context.suspects:
                 tree = out_tree
                 check_suspects(context, Replay(closed, context.uids), trace_again)

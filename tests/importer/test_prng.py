@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import qdtrace as qd
 from tests.importer.harness import check
 
 SEEDS = np.array([0, 1, 7, 2**31 - 1], np.int32)
@@ -100,3 +101,27 @@ def test_many_numbers_are_made_in_a_loop():
 
 def test_batches_of_keys():
     check(lambda k: jax.vmap(jax.random.uniform)(jax.random.split(k, 3)), KEYS)
+
+
+@pytest.mark.parametrize("impl", ["rbg", "unsafe_rbg", "philox2x32", "philox4x32", "threefry4x32"])
+def test_other_kinds_of_keys_are_refused_with_a_fix_that_works(impl):
+    key, lanes = jax.random.key(3, impl=impl), jnp.arange(4)
+    keys = jax.random.split(key, 4)
+    words = jax.random.key_data(keys)
+    programs = (
+        (jax.random.bits, keys),
+        (jax.random.split, keys),
+        (jax.random.key_data, keys),
+        (lambda k: k, keys),
+        (lambda w: jax.random.bits(jax.random.wrap_key_data(w, impl=impl)), words),
+        (lambda i: jax.random.bits(jax.random.fold_in(key, i)), lanes),
+        (lambda i: jax.random.bits(jax.random.key(i, impl=impl)), lanes),
+        (lambda i: jnp.where(i > 2, keys, keys[0]), lanes),
+    )
+    for f, x in programs:
+        with pytest.raises(qd.UnsupportedError, match=r"threefry2x32 keys, got key<(.|\n)*impl=\"threefry2x32\""):
+            qd.vmap(f)(x)
+    fixed = jax.random.split(jax.random.key(3, impl="threefry2x32"), 4)
+    assert (qd.vmap(jax.random.bits)(fixed) == jax.vmap(jax.random.bits)(fixed)).all()
+    drawn = qd.vmap(lambda b: b + 1)(jax.vmap(jax.random.bits)(keys))  # drawn in front of the lanes
+    assert (drawn == jax.vmap(jax.random.bits)(keys) + 1).all()

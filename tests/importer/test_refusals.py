@@ -196,17 +196,6 @@ def test_other_random_generators():
     assert text_of(rbg_noise, X).startswith("needs threefry2x32 keys, got key<rbg>")
 
 
-@pytest.mark.parametrize("impl", ["threefry4x32", "unsafe_rbg"])
-def test_keys_of_other_kinds_of_four_words(impl):
-    try:
-        keys = jax.random.split(jax.random.key(0, impl=impl), 3)
-    except ValueError:
-        pytest.skip("this release of JAX has none")
-    for f in (jax.random.uniform, jax.random.key_data, lambda k: k, lambda k: jax.random.split(k)[0]):
-        with pytest.raises(qd.UnsupportedError, match="needs threefry2x32 keys"):
-            qd.vmap(f)(keys)
-
-
 def test_buffer_where_a_value_is_needed():
     closed = jax.make_jaxpr(lambda x: x + 1)(X)
     importer = Importer(Builder())
