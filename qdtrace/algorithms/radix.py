@@ -2,28 +2,25 @@
 
 A row is cut into parts, which threads take. A pass counts the digits of each part, adds up what comes before each digit
 of each part, and moves elements there: what it writes depends on no thread, so neither does the order of equal keys.
-Keys keep their bits; digits are those of an unsigned number in the same order (`digits`).
+Buffers hold the bits of keys, and beside them the place that each came from if that is wanted, so that a move waits for
+one cache line. Digits are those of an unsigned number in the order of keys (`ordered_bits`).
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from qdtrace.api import jit
-from qdtrace.trace.allocation import empty, empty_like
+from qdtrace.trace.allocation import empty
 from qdtrace.trace.cells import local
 from qdtrace.trace.checks import check
 from qdtrace.trace.loops import ndrange
 from qdtrace.trace.loops import range as qd_range
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 DIGIT_BITS = 11
 """Most bits of a digit: a pass takes as long for 6 bits as for 12, counts of 11 bits fit the first cache."""
@@ -32,26 +29,31 @@ PART = 1 << 16
 MOST_PARTS = 64
 
 
-def ordered_bits(key: Any, is_positive: bool) -> Any:
-    """Returns an unsigned number of a key's size that is in the order of keys, or of keys with no sign bit set.
+def unsigned_of(dtype: Any) -> Any:
+    """Returns the unsigned dtype of a dtype's size."""
+    return jnp.dtype(f"uint{8 * jnp.dtype(dtype).itemsize}")
+
+
+def ordered_bits(keys: Any) -> Any:
+    """Returns unsigned numbers of the keys' size that are in the order of keys.
 
     Zeros are equal, NaNs are equal and behind all other numbers, as in `jax.lax.sort`. Numbers below the smallest
-    normal one keep their order, which XLA's comparisons lose on a CPU.
+    normal one keep their order, which XLA's comparisons of floats lose on a CPU.
     """
-    dtype = key.dtype
+    return _ordered(lax.bitcast_convert_type(keys, unsigned_of(keys.dtype)), keys.dtype)
+
+
+def _ordered(bits: Any, dtype: Any) -> Any:
+    """Returns numbers in the order of keys of a dtype, of their bits."""
     if jnp.issubdtype(dtype, jnp.unsignedinteger):
-        return key
-    unsigned = jnp.dtype(f"uint{8 * dtype.itemsize}")
-    bits = lax.bitcast_convert_type(key, unsigned)
-    if is_positive:
         return bits
-    sign = unsigned.type(1 << (8 * dtype.itemsize - 1))
+    sign = bits.dtype.type(1 << (8 * bits.dtype.itemsize - 1))
     if jnp.issubdtype(dtype, jnp.signedinteger):
         return bits ^ sign
     magnitude = bits & ~sign
-    infinity = lax.bitcast_convert_type(np.array(np.inf, dtype), unsigned)
+    infinity = np.array(np.inf, dtype).view(bits.dtype)[()]
     number = jnp.where((bits == magnitude) | (magnitude == 0), magnitude | sign, ~bits)
-    return jnp.where(magnitude > infinity, ~unsigned.type(0), number)
+    return jnp.where(magnitude > infinity, ~bits.dtype.type(0), number)
 
 
 def _sort(keys: Any, *, ordered: bool, bits: int | None) -> list[Any]:
@@ -66,43 +68,62 @@ def _sort(keys: Any, *, ordered: bool, bits: int | None) -> list[Any]:
     wanted = whole if bits is None else bits
     passes = -(-wanted // DIGIT_BITS)
     starts = [k * wanted // passes for k in range(passes + 1)]
-    numbers = functools.partial(ordered_bits, is_positive=bits is not None)
-    order = None
-    for first, end in itertools.pairwise(starts):
-        limit = bits if first == 0 and wanted < whole else None
-        keys, order = _pass(keys, order, Digit(numbers, first, end - first), ordered, limit)
-    return [keys] if order is None else [keys, order]
+    unsigned = unsigned_of(keys.dtype)
+    word = jnp.promote_types(unsigned, jnp.uint32) if ordered else unsigned
+    buffers = [empty((*keys.shape, 1 + ordered), word) for _ in range(min(passes, 2))]
+    order = unsigned if bits is not None else keys.dtype
+    for k, (first, end) in enumerate(itertools.pairwise(starts)):
+        digit = Digit(order, unsigned, first, end - first)
+        source = keys if k == 0 else buffers[(k - 1) % 2]
+        limit = bits if k == 0 and wanted < whole else None
+        _pass(source, buffers[k % 2], digit, limit)
+    return _split(buffers[(passes - 1) % 2], keys.dtype, ordered)
 
 
 class Digit(NamedTuple):
     """Neighbouring bits of keys' numbers."""
 
-    numbers: Callable[[Any], Any]
+    order: Any
+    """The dtype in whose order the numbers are."""
+    unsigned: Any
+    """The dtype of keys' bits, which words of buffers may be wider than."""
     shift: int
     width: int
 
-    def of(self, key: Any) -> Any:
-        """Returns the digit of a key, as i32."""
-        number = self.numbers(key)
+    def of(self, word: Any) -> Any:
+        """Returns the digit of a key's bits, as i32."""
+        number = _ordered(word.astype(self.unsigned), self.order)
         kind = number.dtype.type
         return ((number >> kind(self.shift)) & kind((1 << self.width) - 1)).astype(jnp.int32)
 
 
-def _pass(keys: Any, order: Any, digit: Digit, ordered: bool, limit: int | None) -> tuple[Any, Any]:
-    """Returns keys, and their places if `ordered`, stably sorted by a digit; fails for keys of over `limit` bits."""
-    rows, n = keys.shape
+def _pass(source: Any, target: Any, digit: Digit, limit: int | None) -> None:
+    """Moves words of keys, with their places behind them if a row has two, in the stable order of a digit.
+
+    Args:
+        source: keys (rows, n), or words (rows, n, 1 or 2).
+        target: words.
+        digit: the digit.
+        limit: the bits of the largest key, or None if there is none: other keys fail.
+    """
+    rows, n = source.shape[:2]
     parts = min(max(n // PART, 1), MOST_PARTS)
     length = -(-n // parts)
     counts, places = (empty((rows, parts, 1 << digit.width), jnp.int32) for _ in range(2))
+
+    def word_at(r: Any, j: Any) -> Any:
+        if source.ndim == 3:
+            return source[r, j, 0]
+        return lax.bitcast_convert_type(source[r, j], digit.unsigned).astype(target.dtype)
 
     for r, p in ndrange(rows, parts, name="sort_count"):
         for d in qd_range(1 << digit.width):
             counts[r, p, d] = 0
         for j in qd_range(p * length, jnp.minimum((p + 1) * length, n)):
-            key = keys[r, j]
+            word = word_at(r, j)
             if limit is not None:
-                check(key >> limit == 0, f"a key that bits={limit} does not hold")
-            d = digit.of(key)
+                check(word >> limit == 0, f"a key that bits={limit} does not hold")
+            d = digit.of(word)
             counts[r, p, d] = counts[r, p, d] + 1
     for r in qd_range(rows, name="sort_places"):
         total = local(0, jnp.int32)
@@ -110,17 +131,26 @@ def _pass(keys: Any, order: Any, digit: Digit, ordered: bool, limit: int | None)
             for p in qd_range(parts):
                 places[r, p, d] = total.value
                 total.value = total.value + counts[r, p, d]
-    out, source = empty_like(keys), empty(keys.shape, jnp.int32) if ordered else None
     for r, p in ndrange(rows, parts, name="sort_move"):
         for j in qd_range(p * length, jnp.minimum((p + 1) * length, n)):
-            key = keys[r, j]
-            d = digit.of(key)
+            word = word_at(r, j)
+            d = digit.of(word)
             place = places[r, p, d]
             places[r, p, d] = place + 1
-            out[r, place] = key
-            if source is not None:
-                source[r, place] = j if order is None else order[r, j]
-    return out, source
+            target[r, place, 0] = word
+            if target.shape[2] == 2:
+                target[r, place, 1] = source[r, j, 1] if source.ndim == 3 else j.astype(target.dtype)
+
+
+def _split(words: Any, dtype: Any, ordered: bool) -> list[Any]:
+    """Returns keys of a dtype, and the places behind them if `ordered`."""
+    keys = empty(words.shape[:2], dtype)
+    order = empty(words.shape[:2], jnp.int32) if ordered else None
+    for r, j in ndrange(*words.shape[:2], name="sort_split"):
+        keys[r, j] = lax.bitcast_convert_type(words[r, j, 0].astype(unsigned_of(dtype)), dtype)
+        if order is not None:
+            order[r, j] = words[r, j, 1].astype(jnp.int32)
+    return [keys] if order is None else [keys, order]
 
 
 sort_rows: Any = jit(_sort, static_argnames=("ordered", "bits"), options={"bounds": "unchecked", "vectorize": False})

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.interpreters import ad
 
-from qdtrace.algorithms.radix import sort_rows
+from qdtrace.algorithms.radix import ordered_bits, sort_rows
 from qdtrace.api import jit
 from qdtrace.trace import compat
 from qdtrace.trace.importer import def_import_rule
@@ -35,11 +35,14 @@ def sorted_keys(keys: jax.Array, *, ordered: bool, bits: int | None = None) -> l
 
 
 def _by_xla(keys: Any, *, ordered: bool, bits: int | None) -> list[Any]:
+    """Sorts by comparisons; floats by their numbers, as XLA takes small ones for zeros on a CPU."""
     del bits  # of no use to a comparison
+    numbers = ordered_bits(keys) if jnp.issubdtype(keys.dtype, jnp.floating) else keys
     if not ordered:
-        return [lax.sort(keys)]
+        return [lax.sort(keys) if numbers is keys else lax.sort((numbers, keys), num_keys=1)[1]]
     places = lax.broadcasted_iota(jnp.int32, keys.shape, keys.ndim - 1)
-    return list(lax.sort((keys, places), num_keys=1))
+    found, order = lax.sort((numbers, places), num_keys=1)
+    return [found if numbers is keys else jnp.take_along_axis(keys, order, -1, mode="promise_in_bounds"), order]
 
 
 def _by_tasks(keys: Any, *, ordered: bool, bits: int | None) -> list[Any]:
