@@ -180,8 +180,7 @@ def _adjoints(
     linear = [ad.is_undefined_primal(x) for x in operands]
     moved = [m for m, is_linear in zip(mapped, linear, strict=True) if is_linear]
     held = [m for m, is_linear in zip(mapped, linear, strict=True) if not is_linear]
-    lane = compat.open_jaxpr(jaxpr).invars
-    types = [v.aval for v, is_linear in zip(lane, linear, strict=True) if is_linear]
+    types = [v.aval for v, is_linear in zip(compat.open_jaxpr(jaxpr).invars, linear, strict=True) if is_linear]
 
     def of_lanes(f: Callable[..., Any]) -> Callable[..., list[Any]]:
         def run(*xs: Any) -> list[Any]:
@@ -223,11 +222,8 @@ def transposed(
     return [next(made) if is_linear else None for is_linear in linear]
 
 
-def _mapped(
-    operands: Sequence[Any], axes: Sequence[Any], *, jaxpr: Any, mapped: Sequence[bool], interpret: bool
-) -> tuple[list[Any], list[int]]:
-    bind = functools.partial(group_p.bind, jaxpr=jaxpr, interpret=interpret)
-    return with_more_lanes(bind, operands, axes, mapped)
+def _mapped(operands: Sequence[Any], axes: Sequence[Any], *, mapped: Sequence[bool], **params: Any) -> Any:
+    return with_more_lanes(functools.partial(group_p.bind, **params), operands, axes, mapped)
 
 
 def with_more_lanes(
