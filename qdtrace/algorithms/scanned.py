@@ -1,13 +1,15 @@
 """`qd_scanned`, the primitive behind `qd.scan`: running combinations of the elements of rows by a traced function.
 
 On a CPU long rows are tasks: parts combine their elements, a short loop combines the parts, and each part runs again
-behind what comes before it. All else, and what is differentiated, is JAX's associative scan; a lane is a loop. Operands
+behind what comes before it. All else is JAX's associative scan. What is differentiated is loops over parts side
+by side, and a lane is a loop. Operands
 are the constants of the function, then arrays (rows, n, ...).
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -32,6 +34,8 @@ scanned_p = compat.Primitive("qd_scanned")
 scanned_p.multiple_results = True
 LEAST = 1 << 12
 """Elements of a row from which on tasks are faster than JAX's scan."""
+LEAST_IN_ROWS = 64
+"""Elements of a row from which on its derivative is that of loops."""
 PART = 1 << 13
 """Fewest elements of a part."""
 MOST_PARTS = 64
@@ -91,18 +95,46 @@ def _by_jax(*operands: Any, combine: _Combine) -> list[Any]:
     return lax.associative_scan(jax.vmap(jax.vmap(function)), xs, axis=1)
 
 
-def _in_lane(*operands: Any, combine: _Combine) -> list[Any]:
+def _in_rows(*operands: Any, combine: _Combine) -> list[Any]:
+    """Scans parts side by side, then their last elements: loops of the root of the length, with JAX's derivatives.
+
+    The associative scan unrolls two functions for each factor of 2 of the length, and its transpose takes tens of
+    seconds to compile.
+    """
     function, xs = combine.split(operands)
+    n = xs[0].shape[1]
+    parts = math.isqrt(n)
+    if n < LEAST_IN_ROWS:
+        return _by_jax(*operands, combine=combine)
+    length = -(-n // parts)
 
     def row(*xs: Any) -> list[Any]:
-        def step(total: Elements, own: Elements) -> tuple[Elements, Elements]:
-            made = function(total, own)
-            return made, made
+        missing = parts * length - n
+        padded = [jnp.concatenate([x, jnp.broadcast_to(x[-1:], (missing, *x.shape[1:]))]) for x in xs]
+        cut = [x.reshape(parts, length, *x.shape[1:]) for x in padded]
+        own = jax.vmap(lambda *xs: _serial(function, xs))(*cut)
+        before = [x[:-1] for x in _serial(function, [x[:, -1] for x in own])]
+        behind = jax.vmap(lambda a, b: jax.vmap(lambda b: function(a, b))(b))(before, [x[1:] for x in own])
+        outs = (jnp.concatenate([x[:1], y]) for x, y in zip(own, behind, strict=True))
+        return [out.reshape(parts * length, *out.shape[2:])[:n] for out in outs]
 
-        _, rest = lax.scan(step, [x[0] for x in xs], [x[1:] for x in xs])
-        return [jnp.concatenate([x[:1], out]) for x, out in zip(xs, rest, strict=True)]
+    return jax.vmap(row)(*xs)
 
-    return xs if xs[0].shape[1] == 0 else jax.vmap(row)(*xs)
+
+def _serial(function: Callable[[Elements, Elements], Elements], xs: Sequence[Any]) -> list[Any]:
+    """Scans arrays along their first axes by a loop."""
+
+    def step(total: Elements, own: Elements) -> tuple[Elements, Elements]:
+        made = function(total, own)
+        return made, made
+
+    _, rest = lax.scan(step, [x[0] for x in xs], [x[1:] for x in xs])
+    return [jnp.concatenate([x[:1], out]) for x, out in zip(xs, rest, strict=True)]
+
+
+def _in_lane(*operands: Any, combine: _Combine) -> list[Any]:
+    function, xs = combine.split(operands)
+    return xs if xs[0].shape[1] == 0 else jax.vmap(lambda *xs: _serial(function, xs))(*xs)
 
 
 def _by_tasks(*operands: Any, combine: _Combine) -> list[Any]:
@@ -163,14 +195,14 @@ def _types(*operands: Any, combine: _Combine) -> list[Any]:
 
 
 def _tangents(primals: Sequence[Any], tangents: Sequence[Any], *, combine: _Combine) -> tuple[Any, Any]:
-    """Differentiates JAX's scan."""
+    """Differentiates a scan by loops of JAX."""
     moving = [k for k, t in enumerate(tangents) if type(t) is not ad.Zero]
 
     def of_moving(*xs: Any) -> list[Any]:
         operands = list(primals)
         for k, x in zip(moving, xs, strict=True):
             operands[k] = x
-        return _by_jax(*operands, combine=combine)
+        return _in_rows(*operands, combine=combine)
 
     found, made = jax.jvp(of_moving, [primals[k] for k in moving], [tangents[k] for k in moving])
     zero = jax.dtypes.float0
