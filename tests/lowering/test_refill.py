@@ -115,7 +115,8 @@ for z0 in 0:i32 : {length}:i32 : 1:i32
   store kept a z0
 """
     program = rows(77, "o: i32 = load kept 2:i32\nf: f32 = convert[dtype=f32] o\ng: f32 = add f r\nstore y g i", clear)
-    text = print_program(program).replace("m: f32 = abs", "d: i32 = rem k 3:i32\n      store kept k d\n      m: f32 = abs")
+    stored = "d: i32 = rem k 3:i32\n      store kept k d\n      m: f32 = abs"
+    text = print_program(program).replace("m: f32 = abs", stored)
     program = parse_program(text)
     assert is_refilled(program) == refilled
     agrees(program, arguments(77, 20), ("avx512",), vectors=(None, 1))
