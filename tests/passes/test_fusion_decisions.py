@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
+import qdtrace as qd
 from qdtrace.errors import Loc
 from qdtrace.passes.fusion_decisions import Decision, format_decision
 from qdtrace.passes.observers import DecisionPrinter
@@ -35,3 +39,16 @@ def test_the_printer_writes_to_stderr(capsys: pytest.CaptureFixture[str]) -> Non
     printer.on_decision(Decision("v", "x", True, "n"))
     printer.on_decision(Decision("x", "y", False, "m"))
     assert capsys.readouterr() == ("", "fused    v + x: n\nrefused  x + y: m\n")
+
+
+def test_the_option_prints_each_decision(capsys: pytest.CaptureFixture[str]) -> None:
+    def two(x: Any) -> Any:
+        for i in qd.range(x.shape[0], name="one"):
+            x[i] = 2 * x[i]
+        for i in qd.range(x.shape[0], name="other"):
+            x[i] = 1 + x[i]
+        return x
+
+    for option in (False, True):
+        qd.jit(two, options={"fuse_tasks_diag": option}).lower(np.ones(4, np.float32)).graph()
+        assert capsys.readouterr().err.startswith("fused    one (") is option

@@ -9,10 +9,10 @@ import pytest
 from qdtrace.analysis.memory import TaskMemory
 from qdtrace.config import Options
 from qdtrace.ir.printer import print_program
-from qdtrace.ir.walk import walk_program
+from qdtrace.ir.walk import walk_eqns, walk_program
 from qdtrace.passes.dead_stores import DeadStores
 from qdtrace.passes.memory import Memory
-from qdtrace.passes.pipelines import optimise
+from qdtrace.passes.pipelines import memory_for, optimise
 from qdtrace.passes.scalar_replacement import ScalarReplacement
 from qdtrace.passes.store_forwarding import StoreForwarding
 from tests.passes.harness import assert_same_results, check, parsed, unchanged
@@ -143,6 +143,15 @@ def test_the_report_of_each_task_by_itself() -> None:
         "  live out: y, t",
     ]
     assert "dead: store t" not in text
+
+
+@pytest.mark.parametrize(("per_task", "stores"), [(True, 2), (False, 0)])
+def test_the_option_that_looks_for_dead_stores_through_all_tasks(per_task: bool, stores: int) -> None:
+    program = parsed(PROGRAM)
+    made = memory_for(Options(cfg_optimization_per_task=per_task))(program)
+    (t,) = program.buffers
+    assert sum(e.primitive.name == "store" and e.invars[0] is t for e in walk_eqns(made.tasks[0].body)) == stores
+    assert_same_results(program, made)
 
 
 def test_a_report_changes_nothing() -> None:
