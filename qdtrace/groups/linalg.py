@@ -145,7 +145,7 @@ def _solved_in_blocks(a: Blocks, b: Blocks, how: System) -> Blocks:
 
 @frozen
 class System:
-    """How a triangular solve reads its matrix."""
+    """A triangular system: the parts of its matrix that are read, and the order of its unknowns."""
 
     axis: int
     """The axis of the right side along which its unknowns are."""
