@@ -17,6 +17,7 @@ from qdtrace.trace.breakpoints import MOST, showing
 from qdtrace.trace.compat import JaxprEqn, Literal, Var
 from qdtrace.trace.context import is_dead, new_uid
 from qdtrace.trace.diagnosis.dropped import check_dropped
+from qdtrace.trace.diagnosis.old_rows import warn_of_old_rows
 from qdtrace.trace.diagnosis.precedence import check_order_of_operators
 from qdtrace.trace.diagnosis.same import constants
 from qdtrace.trace.diagnosis.second_trips import first_trips
@@ -60,6 +61,7 @@ def restructure(closed_jaxpr: Any, *, is_function: bool = False, has_refs: bool 
         check_dropped(eqns, build.calls, is_function=is_function and not has_refs)
         if is_function:
             check_order_of_operators(eqns)
+            warn_of_old_rows(eqns)
         root.items = prune(items, root.results, build.checked_loads)
     return root
 

@@ -19,6 +19,7 @@ from qdtrace.trace.buffers import Buffer
 from qdtrace.trace.cells import Cell
 from qdtrace.trace.context import new_trace, remember_finished
 from qdtrace.trace.diagnosis.explain import explained
+from qdtrace.trace.diagnosis.repeated import warn_of_repeated
 from qdtrace.trace.diagnosis.replay import Replay, check_suspects
 from qdtrace.trace.diagnosis.reports import carried, shown
 from qdtrace.trace.refs import without_refs
@@ -57,6 +58,7 @@ def _run(function: Callable[..., Any], args: Any, kwargs: Any, context: TraceCon
             try:
                 result = function(*args, **kwargs)
                 context.finish()
+                warn_of_repeated(result, context, loc)
                 return jax.tree.map(lambda leaf: _unwrap(leaf, loc), result, is_leaf=is_memory)
             except Exception as error:
                 if context.again is None or error is context.error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import linecache
+import random
 import warnings
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -369,3 +371,79 @@ def test_an_alias_that_a_store_changes_is_warned_of(function):
 @pytest.mark.filterwarnings("error")
 def test_aliases_that_are_meant(function):
     run(function)
+
+
+# -- one buffer several times in the results
+
+
+def _kept(seed: int) -> tuple[str, bool]:
+    """A program that keeps buffers between stores, and whether a list or dict has one twice that changes."""
+    draw = random.Random(seed)
+    lines, kept, stored = ["a, b, some, named = x, y, [], {}"], {"some": [], "named": []}, set[str]()
+    for step in range(draw.choice((2, 3, 5))):
+        name = draw.choice("xy")
+        match draw.choice(("store", "list", "dict", "tuple")):
+            case "store":
+                lines.append(f"for i in qd.range(4): {name}[i] += {step + 1}")
+                stored.add(name)
+            case "list":
+                lines.append(f"some.append({name})")
+                kept["some"].append(name)
+            case "dict":
+                lines.append(f"named[{step}] = {{'at': {name}}}")
+                kept["named"].append(name)
+            case _:
+                lines.append(f"some.append((1.0, {name}))")
+                kept["some"].append(name)
+    is_told = any(names.count(name) > 1 for names in kept.values() for name in stored)
+    return "\n".join(["def f(x, y):", *("    " + line for line in lines), "    return (some, named), x, y, x"]), is_told
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_buffer_twice_in_a_list_or_dict_is_told_and_has_one_content(seed: int) -> None:
+    text, is_told = _kept(seed)
+    names: dict[str, Any] = {"qd": qd}
+    exec(text, names)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        result = qd.jit(names["f"])(X, X + 1)
+    names["qd"] = SimpleNamespace(range=range)
+    for given, wanted in zip(jax.tree.leaves(result), jax.tree.leaves(names["f"](X.copy(), X + 1)), strict=True):
+        np.testing.assert_array_equal(given, wanted)
+    assert [w for w in found if "several times" in str(w.message)] == found
+    assert bool(found) == is_told, text
+
+
+# -- a row that was loaded before a store to one of its elements
+
+OLD_ROWS = {
+    "m[i, 0] = 5.0; y[i] = r[0]": True,
+    "m[i, 0] = x[i]; m[i, 1] = 2.0; y[i] = r[1] + r[2]": True,
+    "m[i, 0] = 5.0; y[i] = r[1]": False,
+    "y[i] = r[0]; m[i, 0] = 5.0": False,
+    "m[i, 0] = 0.0; y[i] = r[0]": False,  # is cleared
+    "m[i, 0] = r[1] - r[0]; m[i, 1] = r[0] + r[1]": False,  # is turned
+    "m[i, 0] = m[i, 0] + x[i]; y[i] = m[i, 0] - r[0]": False,
+    "m[i, 0] = 5.0; y[i] = m[i, 0] - r[0]": False,
+    "m[i - 1, 0] = 5.0; y[i] = r[0]": False,  # is told as a race
+    "m[i, 0] += 5.0; y[i] = r[0]": False,
+    "m[i] = 5.0 + jnp.zeros(3); y[i] = r[0]": False,  # as `(x - old) / dt`
+    "r = r.copy(); m[i, 0] = 5.0; y[i] = r[0]": False,
+}
+
+
+@pytest.mark.parametrize("body", OLD_ROWS)
+def test_a_row_that_is_read_behind_a_store_is_told_and_keeps_its_content(body: str) -> None:
+    lines = ["def f(m, x):", "  y = qd.zeros(4)", "  for i in qd.range(1, 4):", f"    r = m[i]; {body}", "  return y"]
+    file = f"{body}.py"
+    linecache.cache[file] = (1, None, [line + "\n" for line in lines], file)
+    names: dict[str, Any] = {"qd": qd, "jnp": jnp}
+    exec(compile("\n".join(lines), file, "exec"), names)
+    m = np.arange(12, dtype=np.float32).reshape(4, 3)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        y = qd.jit(names["f"])(m, X)
+    rows = [w for w in found if "a race" not in str(w.message)]
+    assert [str(w.message).startswith("`r[") for w in rows] == [True] * OLD_ROWS[body]
+    if body.endswith("y[i] = r[0]"):
+        np.testing.assert_array_equal(y, [0, *m[1:, 0]])

@@ -222,6 +222,7 @@ _CALL = re.compile(r"(\w+)\(\) (?:missing|takes)\b")
 _CALLS = {
     "local": "give what it holds at first: `qd.local(0.0)`, or `qd.local(jnp.zeros(n))` of an array",
     "full": "give the number too: `qd.full(shape, v)`",
+    "scan": "give a function of two elements, `qd.scan(f, x)`; steps with a state are `lax.scan(step, state, x)`",
     "otherwise": "write a qd.when in it: `with qd.otherwise():` and, indented, `with qd.when(c):`",
     **{f"atomic_{op}": f"give buffer, index and value: `qd.atomic_{op}(b, k, v)`" for op in _OLD_VALUES},
 }
