@@ -60,9 +60,7 @@ from qdtrace.trace.structs import dataclass
 from qdtrace.vmap import vmap
 
 if TYPE_CHECKING:
-    from qdtrace.algorithms.combining import reduce_by_key, scan
-    from qdtrace.algorithms.packing import compact, segments
-    from qdtrace.algorithms.sorting import argsort, sort
+    from qdtrace.algorithms import argsort, compact, reduce_by_key, scan, segments, sort
     from qdtrace.gradient_check import check_grads
     from qdtrace.lowered import Lowered
     from qdtrace.profile_table import Profile
@@ -153,15 +151,15 @@ __all__ = [
 _LATER = {
     "Lowered": "qdtrace.lowered",
     "Profile": "qdtrace.profile_table",
-    "argsort": "qdtrace.algorithms.sorting",
+    "argsort": "qdtrace.algorithms",
     "check_grads": "qdtrace.gradient_check",
-    "compact": "qdtrace.algorithms.packing",
+    "compact": "qdtrace.algorithms",
     "def_import_rule": "qdtrace.trace.importer",
     "profile": "qdtrace.profiling",
-    "reduce_by_key": "qdtrace.algorithms.combining",
-    "scan": "qdtrace.algorithms.combining",
-    "segments": "qdtrace.algorithms.packing",
-    "sort": "qdtrace.algorithms.sorting",
+    "reduce_by_key": "qdtrace.algorithms",
+    "scan": "qdtrace.algorithms",
+    "segments": "qdtrace.algorithms",
+    "sort": "qdtrace.algorithms",
     "torch": "qdtrace.tensors.entry",
 }
 """Public names whose modules need passes or import rules, and are imported when they are first used."""
