@@ -14,7 +14,7 @@ from qdtrace.trace import compat
 from qdtrace.trace.allocation import empty
 from qdtrace.trace.dtypes import mode_for
 from qdtrace.trace.loops import range as qd_range
-from qdtrace.vmap_panels import PANEL, with_kernels, with_loops
+from qdtrace.vmap_panels import PANEL, with_kernels, with_tasks
 from qdtrace.vmap_plan import Part, slot_of
 from qdtrace.vmap_stages import CPU, GPU, jaxprs_of, named, stages_of, varying
 from qdtrace.vmap_staging import most_copied
@@ -70,7 +70,7 @@ def _batched(part: Any, operands: Sequence[Value], axes: Sequence[int | None], s
     on_cpu = jax.default_backend() == "cpu"
     as_groups = mode == "group" or (mode == "auto" and jax.default_backend() == "gpu")
     if on_cpu and not as_groups and size >= PANEL:
-        function = with_loops(function)
+        function = with_tasks(function)
 
     def whole(*xs: Any) -> list[Any]:
         if all(axis is None for axis in in_axes):

@@ -46,6 +46,11 @@ STEPS = 8
 """The fewest steps of a loop for which panels are made and taken apart again."""
 HELD = 1 << 14
 """The most elements of a lane that a loop results in: a panel of them fits into half of the second cache."""
+CALL_SIDE = 49
+"""The least side of a matrix for which a call's other operations are work on its panel."""
+CALL_EQUATIONS = 16
+"""The most equations of such a call."""
+DTYPES = (jnp.float32, jnp.float64)
 PANEL = 16
 """Lanes that lie side by side: those of a vector, or of some vectors."""
 
@@ -55,11 +60,12 @@ def with_kernels(f: Callable[..., Any]) -> Callable[..., Any]:
     return with_products(f, _factored)
 
 
-def with_loops(f: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function of one lane whose loops over products of matrices run in panels once it is mapped."""
+def with_tasks(f: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function of one lane whose loops over products of matrices, and whose calls of functions that factorise
+    one, run in panels once it is mapped."""
 
     def change(eqn: Any) -> list[Any]:
-        if not is_loop(eqn):
+        if not is_loop(eqn) and not is_call(eqn):
             return [eqn]
         lane = jax.make_jaxpr(lambda *xs: compat.bind_eqn(eqn, list(xs)))(*(v.aval for v in eqn.invars))
         flags = (False,) * len(eqn.invars)
@@ -74,7 +80,7 @@ def is_factor(eqn: Any) -> bool:
         return False
     avals = [v.aval for v in eqn.invars]
     sides = {n for a in avals for n in a.shape[-2:]}
-    if any(a.dtype not in (jnp.float32, jnp.float64) or a.ndim < 3 for a in avals):
+    if any(a.dtype not in DTYPES or a.ndim < 3 for a in avals):
         return False
     return prod(avals[0].shape[:-2]) >= PANEL and avals[0].shape[-1] in SIDES and min(sides) > 0 and max(sides) in SIDES
 
@@ -85,19 +91,37 @@ def is_loop(eqn: Any) -> bool:
         return False
     if sum(v.aval.size for v in eqn.outvars) > HELD:
         return False
+    leaves = _leaves(eqn, LOOP_SIDES)
+    products = [e for e in leaves if e.primitive.name == "dot_general"]
+    of_matrices = [e for e in products if all(_is_matrix(v.aval) for v in e.invars)]
+    return sum(map(multiplications, products)) < 2 * sum(map(multiplications, of_matrices))
+
+
+def is_call(eqn: Any) -> bool:
+    """Returns whether an equation calls a function that factorises one large matrix, like `jnp.linalg.cholesky`.
+
+    What it does with the matrix besides costs less in panels, which caches hold, than for all lanes in turn.
+    """
+    if compat.called_jaxpr(eqn) is None or eqn.effects or sum(v.aval.size for v in eqn.outvars) > HELD:
+        return False
+    leaves = _leaves(eqn, range(SIDES.stop))
+    factors = [e for e in leaves if e.primitive.name in FACTORS]
+    if len(factors) != 1 or len(leaves) > CALL_EQUATIONS:
+        return False
+    a = factors[0].invars[0].aval
+    return a.dtype in DTYPES and a.ndim == 2 and min(a.shape) >= CALL_SIDE
+
+
+def _leaves(eqn: Any, sides: range) -> list[Any]:
+    """Returns the equations inside of an equation; none if the importer has no rules for them, or arrays are large."""
     from qdtrace.trace.importer.registry import RULES, load_rules  # the importer's modules are loaded late
 
     load_rules()
     inner = list(compat.all_eqns((eqn,)))
-    avals = [v.aval for e in inner for v in (*e.invars, *e.outvars)]
-    if any(n not in LOOP_SIDES for a in avals for n in a.shape[-2:]):
-        return False
     leaves = [e for e in inner if next(compat.inner_jaxprs(e), None) is None]
-    if not all(e.primitive.name in RULES or e.primitive.name in _PLAIN for e in leaves):
-        return False
-    products = [e for e in leaves if e.primitive.name == "dot_general"]
-    of_matrices = [e for e in products if all(_is_matrix(v.aval) for v in e.invars)]
-    return sum(map(multiplications, products)) < 2 * sum(map(multiplications, of_matrices))
+    known = all(e.primitive.name in RULES or e.primitive.name in _PLAIN for e in leaves)
+    fits = all(n in sides for e in inner for v in (*e.invars, *e.outvars) for n in v.aval.shape[-2:])
+    return leaves if known and fits else []
 
 
 def _is_matrix(aval: Any) -> bool:

@@ -11,7 +11,8 @@ import pytest
 from jax import lax
 
 import qdtrace as qd
-from qdtrace.vmap_panels import LOOP_SIDES, PANEL, STEPS, with_kernels
+from qdtrace.trace import compat
+from qdtrace.vmap_panels import CALL_SIDE, LOOP_SIDES, PANEL, SIDES, STEPS, with_kernels
 from tests.api.array_programs import STEPS as PARTS
 from tests.api.array_programs import loop_of
 from tests.selection import drawn
@@ -83,6 +84,43 @@ def test_batches_of_batches() -> None:
         f = FUNCTIONS[name]
         same(jax.vmap(with_kernels(f), 1, 1)(a), jax.vmap(f, 1, 1)(a), 1e-4)
         same(with_kernels(f)(a), f(a), 1e-4)
+
+
+def panels_of(f: Any, *args: Any) -> list[set[str]]:
+    """Returns the names of the equations in each panel of a function."""
+    eqns = compat.all_eqns(tuple(jax.make_jaxpr(f)(*args).eqns))
+    lanes = [e.params["jaxpr"].eqns for e in eqns if e.primitive.name == "qd_panels"]
+    return [{e.primitive.name for e in compat.all_eqns(tuple(one))} for one in lanes]
+
+
+@pytest.mark.parametrize(("n", "whole"), [(CALL_SIDE - 1, False), (CALL_SIDE, True), (SIDES.stop - 1, True)])
+def test_a_call_that_factorises_a_large_matrix_is_one_panel(n: int, whole: bool) -> None:
+    a = definite(PANEL + 1, n, "float32").at[3].multiply(-1)
+    f = lambda a: jnp.linalg.cholesky(a)  # noqa: E731 - traces of `jnp.linalg.cholesky` itself are kept
+    (made,) = panels_of(qd.vmap(f), a)
+    assert ("transpose" in made) is whole
+    got, want = qd.vmap(f)(a), jax.vmap(f)(a)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("shared", [False, True])
+def test_derivatives_of_calls_that_factorise(shared: bool) -> None:
+    """Also of a matrix that all lanes share, which XLA factorises."""
+
+    def lane(a: Any, b: Any) -> Any:
+        return jnp.linalg.cholesky(b if shared else a + 0.1 * b) * a[0]
+
+    with jax.enable_x64(True):
+        a, b = definite(PANEL + 1, CALL_SIDE, "float64"), definite(1, CALL_SIDE, "float64")[0]
+        ours, theirs = qd.vmap(lane, (0, None)), jax.vmap(lane, (0, None))
+        assert len(panels_of(ours, a, b)) == 1
+        same(ours(a, b), theirs(a, b), 1e-12)
+        for of in (lambda f: lambda a, b: gradient(lambda c: f(a, c))(b), lambda f: _second(lambda a, b: [[f(a, b)]])):
+            same(jax.jit(of(ours))(a, b), jax.jit(of(theirs))(a, b), 1e-9)
+        again = jax.vmap(ours, (1, None), 1), jax.vmap(theirs, (1, None), 1)
+        same(*(jax.jit(f)(jnp.stack([a, 2 * a], 1), b) for f in again), 1e-12)
 
 
 def test_one_indefinite_matrix_is_nan_and_its_neighbours_are_not() -> None:
