@@ -19,12 +19,12 @@ from qdtrace.analysis.index.intervals import range_of_dtype
 from qdtrace.analysis.index.trips import loop_values
 from qdtrace.frozen import frozen
 from qdtrace.ir.primitives import FOR
-from qdtrace.ir.program import Atom, Block, Eqn, Literal, Task, Var
+from qdtrace.ir.program import Atom, Eqn, Literal, Task, Var
 from qdtrace.ir.types import DType, ScalarType
-from qdtrace.ir.walk import walk_eqns
+from qdtrace.ir.walk import walk_task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from qdtrace.analysis.index.intervals import Interval
     from qdtrace.analysis.index.trips import CountedLoop
@@ -124,11 +124,9 @@ def _integers_of(bits: int) -> frozenset[DType]:
 
 
 class AffineForms:
-    """The affine forms of all integers of a task (or of some blocks)."""
+    """The affine forms of all integers of a task; without a task, of the equations that are visited."""
 
-    def __init__(
-        self, task: Task | None = None, blocks: Iterable[Block] = (), *, flips: bool = False, bits: int = 32
-    ) -> None:
+    def __init__(self, task: Task | None = None, *, flips: bool = False, bits: int = 32) -> None:
         self.flips = flips
         """True if exclusive or with a constant makes a `Flipped` term; else its result is an atom."""
         self.bits = bits
@@ -141,9 +139,7 @@ class AffineForms:
         if task is not None:
             if task.index is not None:
                 self._bind_index(task.index, task.start, task.stop)
-            blocks = (Block((), task.head), task.body)
-        for block in blocks:
-            for eqn in walk_eqns(block):
+            for eqn in walk_task(task):
                 self.visit(eqn)
 
     def of(self, atom: Atom) -> Form:

@@ -26,7 +26,6 @@ from qdtrace.ir.program import Literal, Var, is_global, ref_type
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator
 
-    from qdtrace.ir.primitives import Primitive
     from qdtrace.ir.program import Eqn, Program, Task
 
 _PIECES = 1024
@@ -76,13 +75,13 @@ class FullBefore:
         return isinstance(ref, Var) and self._facts.find(self._task, ref)
 
 
-def filled_by(task: Task, known: Container[Var] = (), by: Primitive = STORE) -> set[Var]:
-    """Returns the references outside of `known` whose every element a task surely stores, or accesses by `by`."""
+def filled_by(task: Task, known: Container[Var] = ()) -> set[Var]:
+    """Returns the references outside of `known` whose every element a task surely stores."""
     values = task_values(task)
     if values is None or not values.count:
         return set()
     stores: dict[Var, list[Eqn]] = {}
-    for eqn in _sure_stores(task.body.eqns, by):
+    for eqn in _sure_stores(task.body.eqns):
         ref = eqn.invars[0]
         if isinstance(ref, Var) and ref not in known:
             stores.setdefault(ref, []).append(eqn)
@@ -97,13 +96,13 @@ def fills(task: Task, accesses: Iterable[Eqn]) -> bool:
     return _are_all(reference(next(iter(accesses))), accesses, IndexSets(task, AffineForms(task)))
 
 
-def _sure_stores(eqns: Iterable[Eqn], by: Primitive) -> Iterator[Eqn]:
-    """Yields the stores to shared memory, or accesses by another primitive, that each iteration executes."""
+def _sure_stores(eqns: Iterable[Eqn]) -> Iterator[Eqn]:
+    """Yields the stores to shared memory that each iteration executes."""
     for eqn in eqns:
-        if eqn.primitive is by and is_global(eqn.invars[0]):
+        if eqn.primitive is STORE and is_global(eqn.invars[0]):
             yield eqn
         elif eqn.primitive is FOR and surely_runs(eqn):
-            yield from _sure_stores(eqn.blocks[0].eqns, by)
+            yield from _sure_stores(eqn.blocks[0].eqns)
 
 
 def _are_all(ref: Var, stores: Iterable[Eqn], sets: IndexSets) -> bool:
