@@ -10,23 +10,18 @@ import jax.numpy as jnp
 from qdtrace.config import current
 from qdtrace.groups.choice import refusal, with_groups
 from qdtrace.groups.primitive import grouped
+from qdtrace.groups.threads import is_for_threads
 from qdtrace.trace import compat
-from qdtrace.trace.allocation import empty
-from qdtrace.trace.dtypes import mode_for
-from qdtrace.trace.loops import range as qd_range
+from qdtrace.vmap_loop import looped
 from qdtrace.vmap_panels import PANEL, with_kernels, with_tasks
-from qdtrace.vmap_plan import Part, slot_of
-from qdtrace.vmap_stages import CPU, GPU, jaxprs_of, named, stages_of, varying
-from qdtrace.vmap_staging import most_copied
+from qdtrace.vmap_stages import CPU, jaxprs_of, limits_on_gpu, named, stages_of, varying
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from qdtrace.vmap_loop import Value
     from qdtrace.vmap_plan import Plan
-from qdtrace.vmap_stages import Stage
-
-Value = tuple[Any, int | None]
-"""A variable of one element for all elements, with their axis; None: all have the same value."""
+    from qdtrace.vmap_stages import Stage
 
 
 def chosen_stages(plan: Plan, axes: Sequence[int | None]) -> tuple[list[Stage], set[Any]]:
@@ -39,7 +34,9 @@ def chosen_stages(plan: Plan, axes: Sequence[int | None]) -> tuple[list[Stage], 
         return [], set()
     given = [v for v, axis in zip(compat.open_jaxpr(plan.element).invars, axes, strict=True) if axis is not None]
     varies = varying(plan.element, given)
-    limits = None if mode in ("batch", "group") else CPU if jax.default_backend() == "cpu" else GPU
+    if mode in ("batch", "group"):
+        return stages_of(plan.element, varies, None), varies
+    limits = CPU if jax.default_backend() == "cpu" else limits_on_gpu(plan.element)
     return stages_of(plan.element, varies, limits), varies
 
 
@@ -57,7 +54,7 @@ def run_stages(
         if stage.batched:
             results = _batched(part, operands, [0 if v in varies else None for v in part.outvars], size, name)
         else:
-            results = _looped(part, operands, size, f)
+            results = looped(part, operands, size, f)
         known.update(zip(part.outvars, results, strict=True))
     return [known[v] if isinstance(v, compat.Var) else (v.val, None) for v in jaxpr.outvars]
 
@@ -79,29 +76,15 @@ def _batched(part: Any, operands: Sequence[Value], axes: Sequence[int | None], s
         if not as_groups:
             return (with_kernels(mapped) if on_cpu else mapped)(*xs)
         flags = [axis is not None for axis in in_axes]
-        if None in axes or refusal(part, flags) is not None:
+        by_threads = mode == "auto" and None not in axes and is_for_threads(part, flags)
+        if not by_threads and (None in axes or refusal(part, flags) is not None):
             return with_groups(mapped)(*xs)
-        return grouped(function, flags)(
+        return grouped(function, flags, by_threads=by_threads)(
             *(x if a is None else jnp.moveaxis(x, a, 0) for x, a in zip(xs, in_axes, strict=True))
         )
 
     whole.__name__ = whole.__qualname__ = name
     return list(zip(jax.jit(whole)(*(x for x, _ in operands)), axes, strict=True))
-
-
-def _looped(part: Any, operands: Sequence[Value], size: int, f: Callable[..., Any]) -> list[Value]:
-    """Runs a stage as a loop over lanes."""
-    slots = [slot_of(v.aval, [0], [size]) for v in part.outvars]
-    with mode_for(slot.dtype for slot in slots):
-        outs = [empty(slot.shape, slot.dtype) for slot in slots]
-    parts = [(Part(x), axis) for x, axis in operands]
-    run, most = compat.function_of(part), most_copied(part)
-    for index in qd_range(size).over(f):
-        chosen = [x if axis is None else x.select(axis, index) for x, axis in parts]
-        xs = [x.value(lazy=False, most=n) for x, n in zip(chosen, most, strict=True)]
-        for out, slot, y in zip(outs, slots, run(*xs), strict=True):
-            slot.store(out, (index,), y)
-    return [(slot.content(out)[...], 0) for out, slot in zip(outs, slots, strict=True)]
 
 
 def placed(value: Value, axis: int, size: int) -> Any:

@@ -39,8 +39,11 @@ class Limits:
 
 CPU = Limits(product=4097, shared=4097, given=512, in_memory=1024, side=17, spectral=17)
 """Measured with AVX-512 and AVX2: docs/design/0045."""
-GPU = Limits(product=1500, shared=256, given=1500, in_memory=1024, side=12, spectral=8)
-"""Measured on an H200: docs/design/0045."""
+GPU = Limits(product=700, shared=256, given=700, in_memory=1024, side=9, spectral=8)
+"""Measured on an H100, where groups of threads have the work: docs/design/0050."""
+GPU_ALONE = Limits(product=1500, shared=256, given=1500, in_memory=1024, side=12, spectral=8)
+"""The same for f64 and complex numbers, which groups do not have, and beside what stays in the loop over lanes.
+Measured on an H200: docs/design/0045."""
 _NAME = re.compile(r"^(.+)\.batch_of_(\d+)$")
 _REGISTERS = 256
 """The most elements of an array of a lane that is held as scalars."""
@@ -86,6 +89,14 @@ def stages_of(jaxpr: Any, varies: Collection[Any], limits: Limits | None) -> lis
     return [stage for stage in stages if stage.eqns]
 
 
+def limits_on_gpu(jaxpr: Any) -> Limits:
+    """Returns the limits of the jaxpr of one element on a GPU."""
+    eqns = compat.open_jaxpr(jaxpr).eqns
+    dtypes = {str(getattr(v.aval, "dtype", "")) for e in compat.all_eqns(eqns) for v in e.outvars}
+    is_wide = not dtypes.isdisjoint(("float64", "complex64", "complex128"))
+    return GPU_ALONE if is_wide or any(map(_stays, eqns)) else GPU
+
+
 def varying(jaxpr: Any, given: Iterable[Any]) -> set[Any]:
     """Returns the variables of a jaxpr that depend on those given."""
     found = set(given)
@@ -127,7 +138,10 @@ def described(eqn: Any) -> tuple[str, int, str, str] | None:
     shape = "x".join(map(str, _result(one).shape))
     is_group = one.primitive.name == "qd_group"
     who = "a group of threads for each lane" if is_group else "array operations of XLA for all lanes together"
-    return found[0], int(found[2]), "triton" if is_group else "xla", f"{who}; the largest: {one.primitive} of {shape}"
+    codegen = "triton" if is_group else "xla"
+    if is_group and one.params["by_threads"]:
+        who, codegen = "a thread for each lane, and a group of threads in derivatives", "llvm"
+    return found[0], int(found[2]), codegen, f"{who}; the largest: {one.primitive} of {shape}"
 
 
 def _largest(eqns: Iterable[Any]) -> Any:

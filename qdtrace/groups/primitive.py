@@ -15,7 +15,9 @@ import jax
 import jax.numpy as jnp
 from jax.interpreters import ad, mlir
 
+from qdtrace.errors import UnsupportedError
 from qdtrace.groups.linearised import linearised
+from qdtrace.groups.threads import run_threads
 from qdtrace.groups.work import HEAVY
 from qdtrace.trace import compat
 
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
 group_p = compat.Primitive("qd_group")
 """The jaxpr of one lane, `jaxpr`, for lanes along the first axis of the operands that are `mapped`, and of all results.
 
-With `interpret` its kernel runs in Pallas's interpreter, on any machine.
+With `by_threads`, a thread has each lane (`groups/threads`), and groups have derivatives. With `interpret` its kernel
+runs in Pallas's interpreter, on any machine.
 """
 group_p.multiple_results = True
 
@@ -39,17 +42,21 @@ def kernels() -> ModuleType:
     return module
 
 
-def grouped(f: Callable[..., Any], mapped: Sequence[bool], *, interpret: bool = False) -> Callable[..., list[Any]]:
+def grouped(
+    f: Callable[..., Any], mapped: Sequence[bool], *, interpret: bool = False, by_threads: bool = False
+) -> Callable[..., list[Any]]:
     """Returns the function of all lanes of a function of one that gives a list of arrays."""
 
     def run(*xs: Any) -> list[Any]:
         lane = [jax.ShapeDtypeStruct(x.shape[1:] if m else x.shape, x.dtype) for x, m in zip(xs, mapped, strict=True)]
-        return _bind(jax.make_jaxpr(f)(*lane), mapped, xs, interpret)
+        return _bind(jax.make_jaxpr(f)(*lane), mapped, xs, interpret, by_threads)
 
     return run
 
 
-def _bind(jaxpr: Any, mapped: Sequence[bool], operands: Sequence[Any], interpret: bool) -> list[Any]:
+def _bind(
+    jaxpr: Any, mapped: Sequence[bool], operands: Sequence[Any], interpret: bool, by_threads: bool = False
+) -> list[Any]:
     """Binds the primitive for a closed jaxpr; what is no work for a lane stays outside.
 
     Results that are operands, literals, or another result again, are not made twice.
@@ -70,7 +77,7 @@ def _bind(jaxpr: Any, mapped: Sequence[bool], operands: Sequence[Any], interpret
             taken.append(next(one for one in every if one[2]))  # which says how many lanes there are
         variables, values, flags = zip(*taken, strict=True)
         lane = compat.jaxpr_of(eqns, variables, wanted)
-        results = group_p.bind(*values, jaxpr=lane, mapped=tuple(flags), interpret=interpret)
+        results = group_p.bind(*values, jaxpr=lane, mapped=tuple(flags), interpret=interpret, by_threads=by_threads)
         found.update(zip(wanted, results, strict=True))
 
     def result(v: Any) -> Any:
@@ -116,13 +123,13 @@ def batch_of(jaxpr: Any, mapped: Sequence[bool]) -> Callable[..., list[Any]]:
     return jax.vmap(one, [0 if m else None for m in mapped]) if any(mapped) else one
 
 
-def _types(*operands: Any, jaxpr: Any, mapped: Any, interpret: bool) -> list[Any]:
+def _types(*operands: Any, jaxpr: Any, mapped: Any, interpret: bool, by_threads: bool) -> list[Any]:
     lanes = lanes_of(operands, mapped)
     outs = compat.open_jaxpr(jaxpr).outvars
     return [compat.array_type((lanes, *v.aval.shape), v.aval.dtype, operands) for v in outs]
 
 
-def _by_xla(*operands: Any, jaxpr: Any, mapped: Any, interpret: bool) -> list[Any]:
+def by_xla(*operands: Any, jaxpr: Any, mapped: Any, interpret: bool) -> list[Any]:
     """Runs the lanes by XLA's operations on batches."""
     return batch_of(jaxpr, mapped)(*operands)
 
@@ -133,24 +140,32 @@ def _by_kernel(*operands: Any, jaxpr: Any, mapped: Any, interpret: bool) -> list
     if not kernel.is_left_to_xla(jaxpr):
         with suppress(kernel.RefusedError):
             return kernel.run_groups(jaxpr, mapped, operands, interpret=interpret)
-    return _by_xla(*operands, jaxpr=jaxpr, mapped=mapped, interpret=interpret)
+    return by_xla(*operands, jaxpr=jaxpr, mapped=mapped, interpret=interpret)
+
+
+def by_loop(*operands: Any, jaxpr: Any, mapped: Any, interpret: bool) -> list[Any]:
+    """Runs the lanes by a thread each, or by a kernel where the importer of loops refuses something."""
+    with suppress(UnsupportedError):
+        return run_threads(jaxpr, mapped, operands)
+    return _by_kernel(*operands, jaxpr=jaxpr, mapped=mapped, interpret=interpret)
 
 
 def _on_nvidia(context: Any, *operands: Any, **params: Any) -> Any:
     """Lowers to a kernel; what `jax.export` saves has XLA's operations, as calls of Triton have no stable form."""
-    run = _by_xla if compat.is_export(context) else _by_kernel
+    by_threads = params.pop("by_threads")
+    run = by_xla if compat.is_export(context) else by_loop if by_threads else _by_kernel
     with warnings.catch_warnings():
         # JAX 0.11 tells whoever lowers a kernel by Triton; users have written none
         warnings.filterwarnings("ignore", "The Pallas Triton backend is deprecated", DeprecationWarning)
         return mlir.lower_fun(run, multiple_results=True)(context, *operands, **params)
 
 
-def _anywhere(*operands: Any, interpret: bool, **params: Any) -> list[Any]:
-    return (_by_kernel if interpret else _by_xla)(*operands, interpret=interpret, **params)
+def anywhere(*operands: Any, interpret: bool, by_threads: bool, **params: Any) -> list[Any]:
+    return (_by_kernel if interpret else by_xla)(*operands, interpret=interpret, **params)
 
 
 def _tangents(
-    primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Any, mapped: Sequence[bool], interpret: bool
+    primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Any, mapped: Sequence[bool], interpret: bool, **_: Any
 ) -> tuple[Any, Any]:
     """Runs JAX's linearisation of one lane, as two groups: of the values, and of what is linear in the tangents."""
     parts = linearised(jaxpr, [type(t) is not ad.Zero for t in tangents])
@@ -174,7 +189,7 @@ def _tangents(
 
 
 def _adjoints(
-    adjoints: Sequence[Any], *operands: Any, jaxpr: Any, mapped: Sequence[bool], interpret: bool
+    adjoints: Sequence[Any], *operands: Any, jaxpr: Any, mapped: Sequence[bool], interpret: bool, **_: Any
 ) -> list[Any]:
     """Transposes one lane; adjoints of an operand that all lanes share are summed over them."""
     linear = [ad.is_undefined_primal(x) for x in operands]
@@ -247,7 +262,7 @@ def with_more_lanes(
     return [y.reshape(more, lanes, *y.shape[1:]) for y in outs], [0] * len(outs)
 
 
-compat.define(group_p, _types, _mapped, _anywhere)
+compat.define(group_p, _types, _mapped, anywhere)
 ad.primitive_jvps[group_p] = _tangents
 ad.primitive_transposes[group_p] = _adjoints
 mlir.register_lowering(group_p, _on_nvidia, platform="cuda")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -11,11 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.interpreters import mlir
 
 import qdtrace as qd
 from benchmarks.array_lanes import cholesky_solve, kalman, predictions
+from qdtrace import vmap_batch
 from qdtrace.groups.kernel import refusal, run_groups
-from qdtrace.groups.primitive import grouped
+from qdtrace.groups.primitive import anywhere, by_loop, by_xla, group_p, grouped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -243,6 +246,45 @@ def test_the_choice() -> None:
     assert generators(kalman, (args[0], args[1], args[2])) == ["triton"]
     low = qd.jit(lambda a: qd.vmap(factor)(a), options={"array_mapping": "group"}).lower(args[0])
     assert low.tasks[0].reason == "a group of threads for each lane; the largest: qd_group of 4x17x17"
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Has stages chosen as on a GPU, and loops of lanes, which are lowered for one, run on this processor."""
+    known = SimpleNamespace(jit=jax.jit, vmap=jax.vmap, default_backend=lambda: "gpu")
+    monkeypatch.setattr(vmap_batch, "jax", known)
+    rule = lambda *xs, by_threads, **params: (by_loop if by_threads else by_xla)(*xs, **params)  # noqa: E731
+    mlir.register_lowering(group_p, mlir.lower_fun(rule, multiple_results=True))
+    yield
+    mlir.register_lowering(group_p, mlir.lower_fun(anywhere, multiple_results=True))
+
+
+@pytest.mark.usefixtures("as_on_a_gpu")
+@pytest.mark.parametrize(
+    ("name", "who"),
+    [
+        ("product", "group"),
+        ("root", "group"),
+        ("root and solve", "thread"),
+        ("predictions", "thread"),
+        ("LU", "thread"),
+    ],
+)
+def test_a_thread_has_the_values_of_small_lanes_that_compute_much(name: str, who: str) -> None:
+    known = {"root": jnp.linalg.cholesky, "root and solve": cholesky_solve, "LU": jnp.linalg.solve}
+    f = known[name] if name in known else FUNCTIONS[name][0]
+    for n, whose in ((11, who), (12, "group")):
+        a, b, v = drawn([(n, n), (n, n), (n,)], 3)
+        args = [a, b] if name in FUNCTIONS else [a @ a.transpose(0, 2, 1) + jnp.eye(n), v][: 1 if name == "root" else 2]
+        mapped = lambda *xs: qd.vmap(f)(*xs)  # noqa: E731
+        if whose == "thread":
+            (task,) = qd.jit(mapped).lower(*args).tasks
+            assert task.codegen == "llvm"
+            assert "a thread for each lane" in task.reason
+        elif name != "LU":
+            assert generators(f, args, mode="auto") == ["triton"]
+        same(jax.jit(mapped)(*args), jax.vmap(f)(*args), 1e-5)
+        same(jax.jit(gradient(mapped, len(args)))(*args), gradient(jax.vmap(f), len(args))(*args), 1e-3)
 
 
 @pytest.mark.parametrize("axis", [0, 1])
