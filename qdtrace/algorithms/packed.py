@@ -32,6 +32,8 @@ LEAST = 1 << 12
 PART = 1 << 14
 """Fewest elements of a part."""
 MOST_PARTS = 64
+STEP = 8
+"""Elements of one step of a loop over a part: whether all have room is asked once."""
 
 
 def packed(mask: jax.Array, *xs: jax.Array, size: int) -> list[jax.Array]:
@@ -66,13 +68,20 @@ def _pack(mask: Any, *xs: Any, size: int) -> list[Any]:
     rows, n = mask.shape
     parts = min(n // PART + 1, MOST_PARTS)
     length, room = -(-n // parts), -(-size // parts)
+    step = STEP if sum(x.shape[2] for x in xs) <= STEP else 1
     kept, first, count = empty((rows, parts), jnp.int32), empty((rows, parts + 1), jnp.int32), empty(rows, jnp.int32)
     outs = [empty((rows, size, x.shape[2]), x.dtype) for x in xs]
 
+    def flag(r: Any, j: Any) -> Any:
+        return mask[r, j].astype(jnp.int32)
+
     for r, p in ndrange(rows, parts, name="pack_count"):
+        low, high, rest = _steps(p * length, jnp.minimum((p + 1) * length, n), step)
         total = local(0, jnp.int32)
-        for j in qd_range(p * length, jnp.minimum((p + 1) * length, n)):
-            total.value = total.value + mask[r, j].astype(jnp.int32)
+        for j in qd_range(low, rest, step):
+            total.value = total.value + sum(flag(r, j + k) for k in range(step))
+        for j in qd_range(rest, high):
+            total.value = total.value + flag(r, j)
         kept[r, p] = total.value
     for r in qd_range(rows, name="pack_places"):
         total = local(0, jnp.int32)
@@ -82,24 +91,46 @@ def _pack(mask: Any, *xs: Any, size: int) -> list[Any]:
         first[r, parts] = jnp.minimum(total.value, size)
         count[r] = total.value
     for r, p in ndrange(rows, parts, name="pack_move"):
-        place = local(first[r, p])
-        for j in qd_range(p * length, jnp.minimum((p + 1) * length, n)):
-            own = place.value
-            has_room = own < first[r, p + 1]  # true nearly always; what is not kept is overwritten by the next
-            _store(outs, (r, own), xs, (r, j), has_room)
-            place.value = own + mask[r, j].astype(jnp.int32)
+        low, high, rest = _steps(p * length, jnp.minimum((p + 1) * length, n), step)
+        place, end = local(first[r, p]), first[r, p + 1]
+        for j in qd_range(low, rest, step):
+            fits = place.value + step <= end  # nearly always: what is not kept is overwritten by the next element
+            for _ in qd_range(jnp.where(fits, 1, 0)):
+                for k in range(step):
+                    _store(outs, (r, place.value), xs, (r, j + k))
+                    place.value = place.value + flag(r, j + k)
+            for k in qd_range(jnp.where(fits, 0, step)):
+                _store(outs, (r, place.value), xs, (r, j + k), place.value < end)
+                place.value = place.value + flag(r, j + k)
+        for j in qd_range(rest, high):
+            _store(outs, (r, place.value), xs, (r, j), place.value < end)
+            place.value = place.value + flag(r, j)
     for r, p in ndrange(rows, parts, name="pack_clear"):
-        for j in qd_range(jnp.maximum(p * room, first[r, parts]), jnp.minimum((p + 1) * room, size)):
+        begin = jnp.maximum(p * room, first[r, parts])
+        low, high, rest = _steps(begin, jnp.maximum(jnp.minimum((p + 1) * room, size), begin), step)
+        for j in qd_range(low, rest, step):
+            for k in range(step):
+                _clear(outs, (r, j + k))
+        for j in qd_range(rest, high):
             _clear(outs, (r, j))
     return [count, *outs]
 
 
+def _steps(low: Any, high: Any, step: int) -> tuple[Any, Any, Any]:
+    """Returns a range, and where its last whole step ends."""
+    return low, high, low + (high - low) // step * step
+
+
 def _store(
-    outs: Sequence[Any], place: tuple[Any, Any], xs: Sequence[Any], own: tuple[Any, Any], condition: Any
+    outs: Sequence[Any], place: tuple[Any, Any], xs: Sequence[Any], own: tuple[Any, Any], condition: Any = None
 ) -> None:
-    """Moves elements of arrays to a place if a condition holds."""
+    """Moves elements of arrays to a place, if a condition holds where there is one."""
     for out, x in zip(outs, xs, strict=True):
-        for k in qd_range(jnp.where(condition, x.shape[2], 0)):
+        width = x.shape[2]
+        if condition is None and width == 1:
+            out[*place, 0] = x[*own, 0]
+            continue
+        for k in qd_range(width if condition is None else jnp.where(condition, width, 0)):
             out[*place, k] = x[*own, k]
 
 

@@ -45,6 +45,16 @@ def test_parts_of_rows_of_every_dtype(dtype: str, share: float) -> None:
         np.testing.assert_array_equal(out[r], by_numpy(mask[r], x[r], 30_000))
 
 
+@pytest.mark.parametrize("count", [4096, 16387, 100_001])
+@pytest.mark.parametrize("width", [2, 9])
+def test_rows_of_several_elements(count: int, width: int) -> None:
+    mask, x = DRAW.integers(0, 2, (1, count)).astype(bool), DRAW.integers(0, 99, (1, count, width))
+    total, out, places = pack_rows(mask, x, np.arange(count)[None, :, None], size=count // 2)
+    assert int(total[0]) == mask.sum()
+    np.testing.assert_array_equal(out[0], by_numpy(mask[0], x[0], count // 2))
+    np.testing.assert_array_equal(places[0, :, 0], by_numpy(mask[0], np.arange(count), count // 2))
+
+
 @pytest.mark.parametrize("count", [50, LONG])
 def test_derivatives_move_with_the_elements(count: int) -> None:
     mask, x, w = MASK[:count], X[:count], WEIGHTS[: count // 3]
