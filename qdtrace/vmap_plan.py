@@ -298,7 +298,7 @@ def slot_of(element: Any, axes: Sequence[int | None], sizes: Sequence[int]) -> S
             raise TraceTypeError.here(
                 f"qd.vmap needs an axis within the rank of the result, got out_axes={axis} for shape "
                 f"{(sizes[level], *shape)}",
-                help=f"with the mapped axis the result has rank {len(shape) + 1}: write an axis from 0 to {len(shape)}",
+                help=f"with the mapped axis the result has rank {len(shape) + 1}: write an axis below that",
             )
         axis %= len(shape) + 1
         shape.insert(axis, sizes[level])

@@ -21,6 +21,7 @@ from qdtrace.trace.diagnosis.old_rows import warn_of_old_rows
 from qdtrace.trace.diagnosis.precedence import check_order_of_operators
 from qdtrace.trace.diagnosis.same import constants
 from qdtrace.trace.diagnosis.second_trips import first_trips
+from qdtrace.trace.diagnosis.shared_keys import warn_of_shared_keys
 from qdtrace.trace.diagnosis.statements import Inlined, reads_only
 from qdtrace.trace.equal_values import History
 from qdtrace.trace.forwarding import forwarded_handles, handle_inputs, is_control
@@ -62,6 +63,7 @@ def restructure(closed_jaxpr: Any, *, is_function: bool = False, has_refs: bool 
         if is_function:
             check_order_of_operators(eqns)
             warn_of_old_rows(eqns)
+            warn_of_shared_keys(items)
         root.items = prune(items, root.results, build.checked_loads)
     return root
 

@@ -96,14 +96,16 @@ def test_static_argument_that_cannot_be_hashed() -> None:
 def test_positions_that_the_function_does_not_have(settings: dict[str, Any]) -> None:
     (name,) = settings
     assert refusal(qd.TraceValueError, lambda: qd.jit(good, **settings)) == (
-        f"qd.jit: Jitted function has {name}=(5,), but only accepts 1 positional arguments."
+        f"qd.jit: Jitted function has {name}=(5,), but only accepts 1 positional arguments.\n"
+        "help: name its arguments by position or name (0: x)"
     )
 
 
 def test_names_that_the_function_does_not_have() -> None:
     for name in ("static_argnames", "donate_argnames"):
         assert refusal(qd.TraceValueError, lambda name=name: qd.jit(good, **{name: "z"})) == (
-            f"qd.jit: Jitted function has invalid argnames {{'z'}} in {name}. Function does not take these args."
+            f"qd.jit: Jitted function has invalid argnames {{'z'}} in {name}. Function does not take these args.\n"
+            "help: name its arguments by position or name (0: x)"
         )
 
 

@@ -252,7 +252,7 @@ REFUSED = {
     ),
     "qd.vmap(add, out_axes=1)(F, F)": (
         "qd.vmap needs an axis within the rank of the result, got out_axes=1 for shape (37,)",
-        "",
+        "with the mapped axis the result has rank 1: write an axis below that",
     ),
     "qd.vmap(add, in_axes='a')(F, F)": (
         "qd.vmap needs in_axes to be an int, None or a prefix of the arguments' pytree, got 'a'",
