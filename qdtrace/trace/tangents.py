@@ -53,7 +53,7 @@ def has_tangent(var: Any) -> bool:
 class Along:
     """The walk over items in one direction; `tangents` has the tangent of each variable that has one."""
 
-    tangents: dict[Any, Any]
+    tangents: dict[Var, Var]
     uses: Counter[Var]
     """Number of reads of each variable, in all items."""
     renamed: dict[Var, Any] = field(default_factory=dict[Any, Any])
@@ -61,7 +61,7 @@ class Along:
     constants: dict[Var, Any] = field(default_factory=dict[Any, Any])
     """New variables of known values."""
 
-    def equations(self, eqns: Sequence[JaxprEqn]) -> list[Any]:
+    def equations(self, eqns: Sequence[JaxprEqn]) -> list[JaxprEqn]:
         """Returns the equations with tangents, in order."""
         read = list(dict.fromkeys(v for e in eqns for v in e.invars if not isinstance(v, compat.Literal)))
         makes = {e.params["uid"] for e in eqns if e.primitive in markers.MAKERS}
@@ -84,7 +84,7 @@ class Along:
                 self.tangents[var] = self._variable(next(results))
         return out
 
-    def _variable(self, atom: Any) -> Any:
+    def _variable(self, atom: Any) -> Var:
         if not isinstance(atom, compat.Literal):
             return atom
         aval: Any = atom.aval
@@ -94,7 +94,7 @@ class Along:
         return var
 
 
-def _tangents_of(invars: Sequence[Var], outvars: Sequence[Var], eqns: Sequence[JaxprEqn], given: Container[Any]) -> Any:
+def _tangents_of(invars: Sequence[Var], outvars: Sequence[Var], eqns: Sequence[JaxprEqn], given: Container[Var]) -> Any:
     """Returns what `compat.jvp_of` returns of equations, for those of `invars` that are `given` a tangent.
 
     Raises GradientError where JAX has no tangents.
@@ -111,8 +111,8 @@ def _tangents_of(invars: Sequence[Var], outvars: Sequence[Var], eqns: Sequence[J
 
 
 def along(
-    groups: Sequence[Sequence[Any]], tangents: dict[Any, Any], handles: Iterable[Any], results: Iterable[Any]
-) -> tuple[list[list[Any]], Along]:
+    groups: Sequence[Sequence[JaxprEqn]], tangents: dict[Var, Var], handles: Iterable[Var], results: Iterable[Var]
+) -> tuple[list[list[JaxprEqn]], Along]:
     """Returns each group of items with tangents, given those of variables from outside.
 
     `handles` are the buffers from outside; those that get a tangent stored have a twin among the tangents afterwards.
@@ -135,9 +135,9 @@ def along(
         _twins.reset(token)
 
 
-def _with_sums(items: Iterable[JaxprEqn], uses: Counter[Var]) -> list[Any]:
+def _with_sums(items: Iterable[JaxprEqn], uses: Counter[Var]) -> list[JaxprEqn]:
     """Returns the items with accumulations in the place of atomics whose old value nobody reads."""
-    made: list[Any] = []
+    made: list[JaxprEqn] = []
     for item in items:
         if item.primitive is markers.atomic_p and not uses[item.outvars[0]] and item.params["op"] in SUMMED:
             params = {name: item.params[name] for name in ("op", "slices")}
@@ -147,11 +147,11 @@ def _with_sums(items: Iterable[JaxprEqn], uses: Counter[Var]) -> list[Any]:
     return made
 
 
-def _reads(items: Iterable[JaxprEqn]) -> Iterator[Any]:
+def _reads(items: Iterable[JaxprEqn]) -> Iterator[Var]:
     return (v for e in equations_in(items) for v in e.invars if not isinstance(v, compat.Literal))
 
 
-def reached(items: list[JaxprEqn], found: set[Any], memory: dict[Any, None]) -> set[Any]:
+def reached(items: list[JaxprEqn], found: set[Any], memory: dict[Var, None]) -> set[Any]:
     """Returns the variables that may have a tangent if those `found` have one, and uids of the allocations among them.
 
     Adds to `memory` the buffers and cells that are made here.
@@ -172,7 +172,7 @@ def reached(items: list[JaxprEqn], found: set[Any], memory: dict[Any, None]) -> 
     return found
 
 
-def _spread(eqn: JaxprEqn, found: set[Any], memory: dict[Any, None]) -> None:
+def _spread(eqn: JaxprEqn, found: set[Any], memory: dict[Var, None]) -> None:
     primitive, operands = eqn.primitive, [v for v in eqn.invars if not isinstance(v, compat.Literal)]
     if primitive in WRITES:
         count = 1 << eqn.params.get("directions", 0)
