@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from qdtrace.api import block_until_ready
+from qdtrace import failures
 from qdtrace.compose.explain import failure_in
 from qdtrace.tensors.derived import gradients
 from qdtrace.tensors.memory import array_of, tensor_of
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from qdtrace.tensors.derived import Derived
 
 torch: Any = import_module("torch")
+forward_ad: Any = torch.autograd.forward_ad
 _transforms_active = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
 """Returns whether a transformation of `torch.func` is around; where none is, the quicker way into autograd is right."""
 _alive = getattr(getattr(torch._C, "_functorch", None), "unwrap_if_dead", lambda t: t)
@@ -38,7 +39,7 @@ class Call:
     ) -> None:
         self.derived = derived
         self.leaves = leaves
-        """Holds all arguments, and anything in the places of tensors."""
+        """Holds all arguments, with None in the places of tensors."""
         self.places = places
         """Positions of the tensors among the arguments."""
         self.kept = kept
@@ -56,7 +57,7 @@ class Call:
             self.wanted = tuple([p for p, t in zip(self.places, tensors, strict=True) if t.requires_grad])
         if _transforms_active():
             return Function.apply(self, *tensors)
-        is_plain = not self.wanted and self.kept is None and torch.autograd.forward_ad._current_level < 0
+        is_plain = not self.wanted and self.kept is None and forward_ad._current_level < 0
         return self.run(tensors) if is_plain else _apply(self, *tensors)
 
     def run(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
@@ -73,21 +74,23 @@ class Call:
             raise failure.with_traceback(None) from None
 
     def _run(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
-        arrays = [array_of(t) for t in tensors]
         if self.kept is not None:
             pullback, count = self.kept
-            results = gradients(pullback, arrays[len(arrays) - count :])
+            results = gradients(pullback, [array_of(t) for t in tensors[len(tensors) - count :]])
         else:
             leaves = [*self.leaves]
-            for place, array in zip(self.places, arrays, strict=True):
-                leaves[place] = array
+            for place, tensor in zip(self.places, tensors, strict=True):
+                leaves[place] = array_of(tensor)
             if self.wanted:
                 results, self.pullback = self.derived.values_and_pullback(self.wanted)(*leaves)
             else:
                 results = self.derived.values(*leaves)
         found, self.tree = jax.tree.flatten(results)
-        is_on_host = bool(found) and compat.is_on_host(found[0])
-        block_until_ready(found)
+        is_on_host = tensors[0].is_cpu if tensors else all(map(compat.is_on_host, found))
+        for array in found:
+            array.block_until_ready()
+        if failures.glance() != failures.fine:
+            failures.raise_failures()
         given = [t.data_ptr() for t in tensors]
         return tuple([tensor_of(y, is_on_host, given) for y in found])
 
@@ -105,9 +108,11 @@ class Function(torch.autograd.Function):
         """Keeps the tensors, also to be told if one has changed since: residuals may be on their memory."""
         ctx.call, *tensors = inputs
         ctx.save_for_backward(*tensors)
-        ctx.save_for_forward(*tensors)
-        ctx.is_float = [_is_float(y) for y in output]
-        ctx.mark_non_differentiable(*[y for y, is_float in zip(output, ctx.is_float, strict=True) if not is_float])
+        if _transforms_active() or forward_ad._current_level >= 0:
+            ctx.save_for_forward(*tensors)
+        ctx.is_float = [y.is_floating_point() or y.is_complex() for y in output]
+        if not all(ctx.is_float):
+            ctx.mark_non_differentiable(*[y for y, is_float in zip(output, ctx.is_float, strict=True) if not is_float])
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
@@ -121,7 +126,7 @@ class Function(torch.autograd.Function):
         count = len(call.leaves)
         pulled = Call(
             call.derived.pullback(places, count),
-            [*call.leaves, *cotangents],
+            [*call.leaves, *[None] * len(cotangents)],
             (*call.places, *range(count, count + len(cotangents))),
             (call.pullback, len(cotangents)) if has_kept else None,
         )
@@ -137,7 +142,7 @@ class Function(torch.autograd.Function):
         count = len(call.leaves)
         pushed = Call(
             call.derived.pushforward(places),
-            [*call.leaves, *given],
+            [*call.leaves, *[None] * len(given)],
             (*call.places, *range(count, count + len(given))),
         )
         found = iter(pushed.on(*map(_alive, ctx.saved_tensors), *given))
@@ -157,7 +162,3 @@ class Function(torch.autograd.Function):
 
 _apply = super(torch.autograd.Function, Function).apply
 """`Function.apply` without what it does for `torch.func`, which takes as long as the rest of a small call."""
-
-
-def _is_float(tensor: Any) -> bool:
-    return tensor.is_floating_point() or tensor.is_complex()

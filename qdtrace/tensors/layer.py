@@ -64,11 +64,13 @@ class Layer(Wrapped[..., Any]):
         tensors = [leaves[k] for k in places]
         if len(tensors) < len(leaves):
             _refuse_others(leaves)
-        if len({t.device for t in tensors}) > 1:
+        if len(tensors) > 1 and len({t.device for t in tensors}) > 1:
             found = ", ".join(sorted({str(t.device) for t in tensors}))
             raise BackendError.here(
                 f"qd.torch needs all tensors on one device, got {found}", help="move them with t.to(device)"
             )
+        for k in places:
+            leaves[k] = None  # torch says how long a tensor lives
         call = Call(derived, leaves, places)
         results = call.on(*tensors)
         return jax.tree.unflatten(call.tree, results)

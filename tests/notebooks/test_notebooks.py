@@ -12,6 +12,7 @@ import pytest
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
 NEEDS = "notebooks need the extra `notebooks`"
 SLOW = {"batching", "chains", "million_odes", "physics", "sparse"}  # near 20 s and above
+NEEDS_TORCH = {"throwing"}
 BROKEN = "# %% [markdown]\n# Halves\n\n# %%\nhalf = 1 / 2\n\n# %%\nassert half == 2, 'a half is not two'\n"
 
 
@@ -29,6 +30,8 @@ def sources():
 
 @pytest.mark.parametrize("source", [*sources()])
 def test_a_notebook_runs(source: Path, tmp_path: Path) -> None:
+    if source.stem in NEEDS_TORCH:
+        pytest.importorskip("torch", reason="the notebook needs the extra `torch`")
     target = tmp_path / "out.ipynb"
     done = execute(source, target)
     assert done.returncode == 0, done.stderr

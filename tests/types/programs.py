@@ -32,6 +32,7 @@ SHOWN = {
 """Other pages with a program that is only shown (fenced as `py`), with the reason."""
 LEFT_OUT = {
     "diffrax": ("reportOptionalSubscript", "`Solution.ys` may be None to it, and its own documents subscript it"),
+    "torch": ("reportMissingImports", "torch is not among what these tests install"),
     "qdtrace": ("reportUnusedImport", "`import qdtrace` registers what loads saved programs"),
 }
 """Rules of basedpyright that a file leaves out which has `import` of a module without `as`, with the reason."""
@@ -108,4 +109,6 @@ def programs() -> dict[str, str]:
         for module, (rule, _) in LEFT_OUT.items():
             if re.search(rf"^import {module}(?: as dfx)?(?: *#.*)?$", code, re.MULTILINE):
                 files[name] += f"# pyright: {rule}=false\n"
+                if rule == "reportMissingImports":
+                    files[name] += '# mypy: disable-error-code="import-not-found"\n'
     return files | {path.stem: path.read_text() for path in CODE}
