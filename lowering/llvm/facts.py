@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.cost import operations, work
 from qdtrace.analysis.index.affine import AffineForms, Quotient, Term
@@ -34,6 +34,8 @@ class TaskFacts:
     """Facts about one task, computed when they are first asked for."""
 
     task: Task
+    reason: ClassVar[str] = ""
+    """Words about the rewrite that made the task, for reports."""
 
     @cached_property
     def definitions(self) -> dict[Var, Eqn]:

@@ -20,7 +20,7 @@ from lowering.simd.accumulation.tiles import emit_outer_product
 from lowering.simd.carries import LaneCarries
 from lowering.simd.descriptions import Mask
 from lowering.simd.divergence.counted import counts_alike, emit_counted
-from lowering.simd.divergence.lane_counts import count
+from lowering.simd.divergence.lane_counts import count, count_entry
 from lowering.simd.lane_facts import is_quiet
 from qdtrace.analysis.branches import runs_both
 from qdtrace.analysis.index.induction import conjuncts
@@ -132,8 +132,10 @@ def emit_for(f: LaneFrame, eqn: Eqn) -> None:
         if not emit_outer_product(f, eqn):
             control.emit_for(f, eqn)
     elif counts_alike(f, eqn):
+        count_entry(f, eqn)
         emit_counted(f, eqn)
     elif not control.never_moves(f, eqn):
+        count_entry(f, eqn)
         _divergent_for(f, eqn)
 
 
@@ -182,6 +184,7 @@ def _divergent_for(f: LaneFrame, eqn: Eqn) -> None:
 def emit_while(f: LaneFrame, eqn: Eqn) -> None:
     """Emits `while`, under masks if it is divergent."""
     if eqn in f.uniformity.divergent:
+        count_entry(f, eqn)
         _divergent_while(f, eqn)
     else:
         control.emit_while(f, eqn)

@@ -71,9 +71,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class LaneCounts:
-    """Stack slots of i64 in which a function under masks counts the iterations of one loop."""
+    """Stack slots of i64 in which a function under masks counts the iterations of one loop, and lanes that enter it."""
 
     loop: Eqn
     iterations: str
     """Slot of the iterations, counted for each vector."""
     lanes: str
+    entries: str
+    """Slot of the lanes that enter the loop."""

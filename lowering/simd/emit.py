@@ -27,7 +27,7 @@ from lowering.simd.divergence.lane_counts import close_counts, open_counts
 from lowering.simd.divergence.ordering import define_order_numbers, emit_ordered
 from lowering.simd.divergence.refill import Refill, emit_refilled
 from lowering.simd.divergence.spans import KEPT_BYTES, define_rows_in_parts, emit_rows, emit_spans, pointers
-from lowering.simd.divergence.spread import define_driver
+from lowering.simd.divergence.spread import counted_loop, define_driver
 from lowering.simd.frame import LaneFrame
 from lowering.simd.plan import Plan, plan_task
 from lowering.simd.rules import SCALAR_RULES, emit_eqns
@@ -72,32 +72,31 @@ def emit_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> Ta
     plan = plan_task(task, target, options)
     facts, shape, accumulation, module = plan.facts, plan.shape, plan.accumulation, Module()
     divergence = plan.divergence
-    refill, ordering, spans = divergence.refill, divergence.ordering, divergence.spans
+    refill, ordering, spans = (plan.apart or plan).divergence.refill, divergence.ordering, divergence.spans
     aliases = alias_metadata(facts, module)
     attributes = f'nounwind "prefer-vector-width"="{max(128, target.vector_bits)}"'
 
-    def function(width: int, vectors: int, *, apart: bool = False, of: PartPlan | None = None) -> _Function:
-        made = of or plan
-        uniformity = divergence.out_of_step if apart else made.uniformity
+    def function(width: int, vectors: int, *, of: PartPlan | Plan = plan, apart: bool = False) -> _Function:
+        uniformity = of.divergence.out_of_step if apart and isinstance(of, Plan) else of.uniformity
         frame = LaneFrame(
-            Text(module, attributes), made.facts, target, options.fast_math, emit_eqns,
-            width=width, vectors=vectors, uniformity=uniformity, row=made.shape.row,
+            Text(module, attributes), of.facts, target, options.fast_math, emit_eqns,
+            width=width, vectors=vectors, uniformity=uniformity, row=of.shape.row,
             accumulation=accumulation,
         )  # fmt: skip
-        frame.inner = made.shape.inner
-        return _Function(frame, plan, aliases if of is None else alias_metadata(of.facts, module))
+        frame.inner = of.shape.inner
+        return _Function(frame, plan, aliases if of is plan else alias_metadata(of.facts, module))
 
     whole = (shape.width, shape.vectors)
     if refill is None:
         functions = [function(*whole).task()]
-    elif not refill.measures:
+    elif not refill.measures and plan.apart is None:
         functions = [function(*whole, apart=True).task(refill=refill)]
     else:
-        probe = function(*whole)
+        probe, other = function(*whole), plan.apart or plan
         functions = [
-            probe.task("qd_probe", counted=refill.loop),
+            probe.task("qd_probe", counted=counted_loop(plan, refill)),
             function(*whole).task("qd_masked"),
-            function(*whole, apart=True).task("qd_refilled", refill=refill),
+            function(other.shape.width, other.shape.vectors, of=other, apart=True).task("qd_refilled", refill=refill),
         ]
         define_driver(plan, refill, module, attributes)
     if ordering is not None:

@@ -184,7 +184,7 @@ class LaneFrame(Frame):
         pointers = [*self.accumulators.registers.values()]
         pointers += [copy.memory.pointer for copy in self.accumulators.copies.values()]
         if self.counts is not None:
-            pointers += [self.counts.iterations, self.counts.lanes]
+            pointers += [self.counts.iterations, self.counts.lanes, self.counts.entries]
         return found | dict.fromkeys(pointers, "ptr")
 
     @contextmanager

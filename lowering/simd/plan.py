@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lowering.llvm.facts import TaskFacts
@@ -10,14 +10,14 @@ from lowering.llvm.options import DEFAULTS, EmitOptions
 from lowering.plan.sums import find_sums
 from lowering.simd.accumulation.plan import AccumulationPlan, plan_accumulation
 from lowering.simd.divergence.choice import Divergence, choose_divergence
-from lowering.simd.divergence.flatten import FlatFacts, flattened
+from lowering.simd.divergence.flatten import STEPS, flattened, flattened_steps
 from lowering.simd.lane_facts import LaneFacts
 from lowering.simd.shape import Shape, choose_shape
 from qdtrace.analysis.uniformity import Uniformity, analyse_uniformity
 
 if TYPE_CHECKING:
     from lowering.llvm.target import Target
-    from qdtrace.ir.program import Task
+    from qdtrace.ir.program import Eqn, Task
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,25 +30,32 @@ class Plan:
     """Uniformity of lanes that run in step."""
     divergence: Divergence
     accumulation: AccumulationPlan
+    apart: Plan | None = None
+    """The plan by which the task runs instead if trip counts spread, with time steps and a loop in them as one loop."""
+    nest: tuple[Eqn, ...] = ()
+    """The time steps and the loop in them."""
 
     @property
     def reason(self) -> str:
         """The plan in words, for reports."""
-        nested = ", nested loops as one" if isinstance(self.facts, FlatFacts) else ""
-        how = self.divergence.reason + nested
+        how = self.divergence.reason + (STEPS if self.apart else self.facts.reason)
         return self.shape.reason.replace("under masks", how) + self.accumulation.reason
 
 
 def plan_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> Plan:
     """Returns the plan of a task, with its nested loops as one if lanes then are refilled."""
-    facts = TaskFacts(task)
-    lanes = LaneFacts(facts, analyse_uniformity(task))
+    lanes = LaneFacts(TaskFacts(task), analyse_uniformity(task))
     flat = None if options.vectorize is False else flattened(lanes, target)
     if flat is not None:
         plan = _plan(LaneFacts(flat, analyse_uniformity(flat.task)), target, options)
         if plan.divergence.refill is not None:
             return plan
-    return _plan(lanes, target, options)
+    plan = _plan(lanes, target, options)
+    found = flattened_steps(lanes) if plan.shape.width > 1 and plan.divergence.is_masks else None
+    if found is None:
+        return plan
+    apart = _plan(LaneFacts(found[0], analyse_uniformity(found[0].task)), target, options)
+    return plan if apart.divergence.refill is None else replace(plan, apart=apart, nest=found[1:])
 
 
 def _plan(lanes: LaneFacts, target: Target, options: EmitOptions) -> Plan:

@@ -2,7 +2,8 @@
 
 Values and loads, a `for` over bounds of the element or a `while` over what is computed, with branches and loads inside,
 then stores, some of them in branches, and accumulations into whole numbers. Nested ones also have loops inside of that
-loop, and a private array that they load and store at indices of the lane, as walks over trees do.
+loop, and a private array that they load and store at indices of the lane, as walks over trees do. Those in steps have
+one such loop in a loop that all lanes leave together.
 """
 
 from __future__ import annotations
@@ -41,9 +42,14 @@ def nested_programs() -> st.SearchStrategy[Case]:
     return _drawn(nested=True)
 
 
+def programs_in_steps() -> st.SearchStrategy[Case]:
+    """The same with one loop that lanes leave at different times in each step of a loop that they leave together."""
+    return _drawn(nested=True, steps=True)
+
+
 @st.composite
-def _drawn(draw: Callable, nested: bool) -> Case:
-    maker = _Maker(draw, nested)
+def _drawn(draw: Callable, nested: bool, steps: bool = False) -> Case:
+    maker = _Maker(draw, nested, steps)
     program = maker.program()
     rng = np.random.default_rng(draw(st.integers(0, 5)))
     n, kind = maker.size, maker.pick(("any", "equal", "rare"))
@@ -59,9 +65,10 @@ def _drawn(draw: Callable, nested: bool) -> Case:
 
 
 class _Maker(Values):
-    def __init__(self, draw: Callable, nested: bool) -> None:
+    def __init__(self, draw: Callable, nested: bool, steps: bool) -> None:
         self.draw = draw
         self.nested = nested
+        self.steps = steps
         self.dtypes = [DType.f32, I32]
         self.scope = {DType.f32: [], I32: [], DType.bool: []}
         self.size = self.pick(SIZES)
@@ -121,7 +128,7 @@ class _Maker(Values):
         def whole() -> tuple[Var, ...]:
             return loop(self.builder, literal(0, I32), trips, literal(1, I32), [carry], step)
 
-        (found,) = whole() if self.below(2) else branch(self.builder, condition, whole, lambda: (carry,))
+        (found,) = whole() if self.steps or self.below(2) else branch(self.builder, condition, whole, lambda: (carry,))
         self.scope = before
         self.keep(found)
 
@@ -136,7 +143,8 @@ class _Maker(Values):
             self.keep(atom)
         ways = [self.arithmetic, self.logic, self.choice, self.load]
         self.some(4, ways)
-        inside = [*ways, self.choose, *([self.inner, self.push, self.pop] if self.nested else [])]
+        inside = [*ways, self.choose, *([self.push, self.pop] if self.nested else [])]
+        inside += [self.inner] if self.nested and not self.steps else []
         carries = [self.value(DType.f32), self.value(I32)]
         before = {d: list(v) for d, v in self.scope.items()}
 
@@ -144,8 +152,13 @@ class _Maker(Values):
             for param in params:
                 self.keep(param)
             self.some(5, inside)
+            if self.steps:
+                self.inner()
+                self.some(3, inside)
             return self.value(DType.f32), self.value(I32)
 
+        if self.steps:
+            start, stop = literal(0, I32), literal(self.below(4), I32)
         if self.below(2):
             made = loop(b, start, stop, literal(1, I32), carries, step)
         else:
@@ -171,7 +184,7 @@ class _Maker(Values):
         else:
             b.store(y, self.value(DType.f32), i)
         b.store(z, self.value(I32), i)
-        if self.below(2):
+        if not self.steps and self.below(2):
             b.accum(sums, self.value(I32), self.index_below(self.size))
 
 

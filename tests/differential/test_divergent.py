@@ -13,7 +13,7 @@ from lowering.llvm.target import Target
 from lowering.simd.emit import emit_task
 from qdtrace.interpret.reference import evaluate
 from tests.differential.compare import compare
-from tests.differential.divergent import divergent_programs, nested_programs, with_hint
+from tests.differential.divergent import divergent_programs, nested_programs, programs_in_steps, with_hint
 from tests.lowering.harness import KERNELS, execute
 from tests.selection import drawn
 
@@ -55,6 +55,28 @@ def test_what_counts_decide() -> None:
         agrees(case, None, vectors)
 
     one()
+
+
+@pytest.mark.usefixtures("short_looks")
+def test_time_steps() -> None:
+    @FEW
+    @given(programs_in_steps())
+    def one(case: Case) -> None:
+        agrees(case, None, None)
+
+    one()
+
+
+def test_many_time_steps_have_the_choice() -> None:
+    reasons: list[str] = []
+
+    @EXAMPLES
+    @given(programs_in_steps())
+    def one(case: Case) -> None:
+        reasons.append(emit_task(case.program.tasks[0], Target.named("avx512")).reason)
+
+    one()
+    assert 4 * sum("nested loops as one, as trip counts spread" in reason for reason in reasons) > len(reasons)
 
 
 @pytest.mark.parametrize("hint", [True, False])
@@ -124,6 +146,6 @@ def test_many_have_the_choice() -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("short_looks")
 @settings(EXAMPLES, max_examples=1000, derandomize=False)
-@given(divergent_programs(), st.sampled_from([None, True, False]))
+@given(st.one_of(divergent_programs(), programs_in_steps()), st.sampled_from([None, True, False]))
 def test_many(case: Case, hint: bool | None) -> None:
     agrees(case, hint, 1)

@@ -13,7 +13,7 @@ from lowering.llvm.facts import TaskFacts
 from lowering.llvm.options import EmitOptions
 from lowering.llvm.target import Target
 from lowering.simd.divergence import flatten
-from lowering.simd.divergence.flatten import FlatFacts, flattened
+from lowering.simd.divergence.flatten import FlatFacts, flattened, flattened_steps
 from lowering.simd.lane_facts import LaneFacts
 from lowering.simd.plan import plan_task
 from qdtrace.analysis.uniformity import analyse_uniformity
@@ -23,7 +23,7 @@ from qdtrace.ir.parser import parse_program
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.verify import verify_program
 from tests.differential.compare import compare
-from tests.differential.divergent import nested_programs, with_hint
+from tests.differential.divergent import nested_programs, programs_in_steps, with_hint
 from tests.ir.equal import programs_equal
 from tests.lowering.harness import execute, same_bits
 from tests.selection import drawn
@@ -168,6 +168,17 @@ def test_random_programs_keep_their_meaning(case: Case) -> None:
 @given(nested_programs())
 def test_random_programs_as_machine_code(case: Case) -> None:
     agree(case, code=True)
+
+
+@settings(RANDOM, max_examples=drawn(60))
+@given(programs_in_steps())
+def test_time_steps_keep_their_meaning(case: Case) -> None:
+    (task,) = case.program.tasks
+    found = flattened_steps(LaneFacts(TaskFacts(task), analyse_uniformity(task)))
+    if found is not None:
+        made = replace(case.program, tasks=(found[0].task,))
+        verify_program(made)
+        compare(evaluate(made, case.args), evaluate(case.program, case.args))
 
 
 @pytest.mark.slow

@@ -30,6 +30,11 @@ class Divergence:
     """Uniformity of lanes that are refilled one by one, so that values of loops differ between them."""
 
     @property
+    def is_masks(self) -> bool:
+        """Returns whether lanes run under masks alone, in the order of the task."""
+        return self.refill is None and self.ordering is None
+
+    @property
     def reason(self) -> str:
         """The answers to divergence in words, for reports."""
         if self.refill is not None and self.refill.measures:

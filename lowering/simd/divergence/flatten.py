@@ -22,11 +22,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from lowering.llvm.facts import TaskFacts
 from lowering.simd.divergence.refill import find_refill
-from qdtrace.analysis.cost import operations
+from qdtrace.analysis.cost import code_size, operations
 from qdtrace.ir.faults import checks_of
 from qdtrace.ir.primitives import CELL, FOR, IF, TELL, WHILE
 from qdtrace.ir.program import Block, Eqn, Literal, Var, literal
@@ -42,6 +42,12 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Atom
 
 
+STEPS = " or with lane refill and nested loops as one, as trip counts spread"
+"""The reason of tasks that have both forms."""
+STEPS_SIZE = 200
+"""The most operations in the code of time steps that are flattened: it is emitted three times."""
+
+
 @dataclass(eq=False)
 class FlatFacts(TaskFacts):
     """Facts about a flattened task, with the references and the numbers of checks of the task that it was made of."""
@@ -49,6 +55,7 @@ class FlatFacts(TaskFacts):
     nested: TaskFacts
     origins: Mapping[Eqn, Eqn]
     """The equation that each equation of the new loop is a copy of."""
+    reason: ClassVar[str] = ", nested loops as one"
 
     @cached_property
     def refs(self) -> tuple[Var, ...]:
@@ -98,10 +105,40 @@ def flattened(lanes: LaneFacts, target: Target) -> FlatFacts | None:
     found = [way for way in ways if _is_entered_by_few(lanes, way) and _is_plain(way[-1].eqn)]
     if not found:
         return None
-    made = _Flattening(refill.loop, max(found, key=lambda way: sum(map(operations, way[-1].eqn.blocks))))
-    body = Block((), (*refill.before, made.loop(), *refill.after), ())
-    task = replace(lanes.facts.task, body=body, hints={**lanes.facts.task.hints, "refill": True})
-    return FlatFacts(task, lanes.facts, made.origins)
+    way = max(found, key=_cost)
+    return _made(lanes.facts, refill.loop, way)
+
+
+def flattened_steps(lanes: LaneFacts) -> tuple[FlatFacts, Eqn, Eqn] | None:
+    """Returns facts about a task whose time steps, and a light divergent loop in each, are one loop, and both loops.
+
+    Whether it pays is measured (`spread`): if trips of the inner loop differ less than their mean, it does not.
+    """
+    task = lanes.facts.task
+    loops = [e for e in task.body.eqns if e.primitive.loops]
+    if len(loops) != 1 or loops[0] in lanes.divergent_loops or not _is_plain(loops[0]):
+        return None
+    if lanes.facts.accums or task.hints.get("refill") is False:
+        return None
+    if any(e.primitive in (CELL, TELL) for e in walk_inside(loops[0])):
+        return None
+    found = [way for way in _ways(loops[0].blocks[-1], ()) if way[-1].eqn in lanes.divergent_loops]
+    if len(found) != 1 or len(found[0]) != 1 or not _is_plain(found[0][0].eqn):
+        return None
+    if sum(map(code_size, loops[0].blocks)) > STEPS_SIZE:
+        return None
+    return _made(lanes.facts, loops[0], found[0]), loops[0], found[0][0].eqn
+
+
+def _cost(way: tuple[_Step, ...]) -> int:
+    return sum(map(operations, way[-1].eqn.blocks))
+
+
+def _made(facts: TaskFacts, outer: Eqn, way: tuple[_Step, ...]) -> FlatFacts:
+    made, task = _Flattening(outer, way), facts.task
+    loop = made.loop()
+    body = Block((), tuple([loop if e is outer else e for e in task.body.eqns]), ())
+    return FlatFacts(replace(task, body=body, hints={**task.hints, "refill": True}), facts, made.origins)
 
 
 def _is_plain(loop: Eqn) -> bool:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def open_counts(f: LaneFrame, loop: Eqn) -> LaneCounts:
     """Returns counters that are zero."""
-    slots = [f.text.slot("i64", 8) for _ in range(2)]
+    slots = [f.text.slot("i64", 8) for _ in range(3)]
     for slot in slots:
         f.text.do(f"store i64 0, ptr {slot}")
     return LaneCounts(loop, *slots)
@@ -34,6 +34,14 @@ def count(f: LaneFrame, loop: Eqn, live: Sequence[str], busy: int) -> None:
         _add(f, counts.lanes, f.active(mask))
 
 
+def count_entry(f: LaneFrame, loop: Eqn) -> None:
+    """Emits the count of the lanes that enter a loop, if the function counts that loop."""
+    counts = f.counts
+    if counts is not None and counts.loop is loop:
+        for v in range(f.vectors):
+            _add(f, counts.entries, str(f.width) if f.mask.vectors is None else f.active(f.mask.vectors[v]))
+
+
 def _add(f: LaneFrame, slot: str, amount: str) -> None:
     before = f.text.op(f"load i64, ptr {slot}")
     f.text.do(f"store i64 {f.text.op(f'add i64 {before}, {amount}')}, ptr {slot}")
@@ -41,7 +49,7 @@ def _add(f: LaneFrame, slot: str, amount: str) -> None:
 
 def close_counts(f: LaneFrame, counts: LaneCounts) -> None:
     """Stores the counts into %counts."""
-    for k, slot in enumerate((counts.iterations, counts.lanes)):
+    for k, slot in enumerate((counts.iterations, counts.lanes, counts.entries)):
         pointer = f.text.op(f"getelementptr i64, ptr %counts, i64 {k}")
         found = f.text.op(f"load i64, ptr {slot}")
         f.text.do(f"store i64 {found}, ptr {pointer}")

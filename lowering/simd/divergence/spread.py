@@ -12,8 +12,10 @@ The estimate, in cycles, fitted to 10 bodies of 2 to 80 operations with 7 distri
     masks    iterations * cycles
     refill   iterations with all lanes busy * (8/7 * cycles + STEP) + elements * (ELEMENT + what is around the loop)
 
-with `cycles` of one iteration of a vector from `critical_path`. Tasks that reduce have no such choice: the order of
-their sums may not depend on it. Long bodies always refill, as the service between their steps costs next to nothing.
+with `cycles` of one iteration of a vector from `critical_path`. If refill runs nested loops as one (`flatten`), the
+inner loop is counted, and the lanes that enter it: masks also take the cycles of what is around that loop, for each
+entry, and in the one loop an entry is an iteration. Tasks that reduce have no such choice: the order of their sums may
+not depend on it. Long bodies always refill, as the service between their steps costs next to nothing.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from lowering.llvm.text import Module
     from lowering.simd.divergence.refill import Refill
     from lowering.simd.plan import Plan
+    from qdtrace.ir.program import Eqn
 
 PROBE, BLOCK = 4, 60
 """Steps that are counted, unless fewer show a gain of two, and steps that then run by one method."""
@@ -45,6 +48,11 @@ SCALE = 64
 """Estimates are integers in this fraction of a cycle."""
 
 
+def counted_loop(plan: Plan, refill: Refill) -> Eqn:
+    """Returns the loop whose trips decide: the inner one of nested loops that refill runs as one."""
+    return plan.nest[1] if plan.nest else refill.loop
+
+
 def define_driver(plan: Plan, refill: Refill, module: Module, attributes: str) -> None:
     """Defines `qd_task` of a task with the functions @qd_probe, @qd_masked and @qd_refilled.
 
@@ -52,13 +60,17 @@ def define_driver(plan: Plan, refill: Refill, module: Module, attributes: str) -
     """
     shape = plan.shape
     step, width = shape.width * shape.vectors, shape.width
-    known = (plan.uniformity, plan.divergence.out_of_step)
-    in_step, apart = (cycles(k.varying, refill.loop, shape.vectors) for k in known)
+    other = plan.apart or plan
+    in_step = cycles(plan.uniformity.varying, counted_loop(plan, refill), shape.vectors)
+    apart = cycles(other.divergence.out_of_step.varying, refill.loop, other.shape.vectors)
+    outer = cycles(plan.uniformity.varying, plan.nest[0], shape.vectors) - in_step if plan.nest else 0.0
     around = Block((), (*refill.before, *refill.after), ())
     memory = sum(bool(e.primitive.effects) for e in walk_eqns(around))
     element = ELEMENT + (operations(around) + ACCESS * memory) / 4
-    # costs per lane, per element, and per iteration of a vector
-    each = [round(SCALE * n) for n in (GAIN[0] * (apart * 8 / 7 + STEP) / width, GAIN[0] * element, GAIN[1] * in_step)]
+    each_lane = GAIN[0] * (apart * 8 / 7 + STEP) / width
+    # costs per lane, per element, per iteration of a vector, and per entry of a lane
+    weights = (each_lane, GAIN[0] * element, GAIN[1] * in_step, GAIN[1] * max(0.0, outer) / width)
+    each = [round(SCALE * n) for n in weights]
 
     def call(c: Code, name: str, *arguments: Value) -> None:
         c.call(f"@{name}", "void", ["ptr", "i64", "i64", "ptr", "ptr"][: len(arguments)], arguments)
@@ -66,11 +78,11 @@ def define_driver(plan: Plan, refill: Refill, module: Module, attributes: str) -
     @function(attributes)
     def qd_task(c: Code, refs: NoAlias, lo: I64, hi: I64, slot: NoAlias) -> None:
         c.give_if(lo >= hi)
-        counts, at, block = c.memory("[2 x i64]"), Cell(lo), Cell(c.value(step * BLOCK, "i64"))
+        counts, at, block = c.memory("[3 x i64]"), Cell(lo), Cell(c.value(step * BLOCK, "i64"))
         with c.loop() as leave:
             first = at.value
             begin, refills = Cell(first), Cell(c.value(0, "i1"))
-            steps, iterations, lanes = (Cell(c.value(0, "i64")) for _ in range(3))
+            steps, iterations, lanes, entries = (Cell(c.value(0, "i64")) for _ in range(4))
             with c.loop() as decide:
                 low = begin.value
                 high = c.smaller(low + step, hi)
@@ -78,8 +90,10 @@ def define_driver(plan: Plan, refill: Refill, module: Module, attributes: str) -
                 begin.value, steps.value = high, steps.value + 1
                 iterations.value = iterations.value + counts.load("i64")
                 lanes.value = lanes.value + counts.load("i64", FIELD)
-                refilled = lanes.value * each[0] + (high - first) * each[1]
-                masked = iterations.value * each[2]
+                entries.value = entries.value + counts.load("i64", 2 * FIELD)
+                trips = lanes.value + entries.value if plan.nest else lanes.value
+                refilled = trips * each[0] + (high - first) * each[1]
+                masked = iterations.value * each[2] + entries.value * each[3]
                 refills.value = refilled < masked
                 decide((refilled * 2 < masked) | (steps.value >= PROBE) | (high >= hi))
             low, better = begin.value, refills.value
