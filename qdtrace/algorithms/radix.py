@@ -1,15 +1,16 @@
 """A stable radix sort of rows as tasks: a digit a pass, from the last one to the first.
 
-A row is cut into parts, which threads take. A pass counts the digits of each part, adds up what comes before each digit
-of each part, and moves elements there: what it writes depends on no thread, so neither does the order of equal keys.
-Buffers hold the bits of keys, and beside them the place that each came from if that is wanted, so that a move waits for
-one cache line. Digits are those of an unsigned number in the order of keys (`ordered_bits`).
+A row is cut into parts, which threads take. A pass counts the digits of each part and adds up what comes before each
+digit of each part. Then each part is sorted by the digit in memory of its thread, which a cache holds, and runs of one
+digit are copied to where they belong: what is written depends on no thread, so neither does the order of equal keys.
+Buffers hold the bits of keys, and beside them the place that each came from if that is wanted. Digits are those of an
+unsigned number in the order of keys (`ordered_bits`).
 """
 
 from __future__ import annotations
 
 import itertools
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -22,11 +23,15 @@ from qdtrace.trace.checks import check
 from qdtrace.trace.loops import ndrange
 from qdtrace.trace.loops import range as qd_range
 
-DIGIT_BITS = 11
-"""Most bits of a digit: a pass takes as long for 6 bits as for 12, counts of 11 bits fit the first cache."""
-PART = 1 << 16
-"""Fewest elements of a part: adding up its counts is little work beside them."""
-MOST_PARTS = 64
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DIGIT_BITS = 10
+"""Most bits of a digit: runs of a part are to be long, and counts to fit the first cache."""
+PART_BYTES = 1 << 18
+"""Bytes of words of a part: the second cache holds it twice."""
+STEP = 4
+"""Elements of one step of a loop: whether the call should end is asked once."""
 
 
 def unsigned_of(dtype: Any) -> Any:
@@ -70,14 +75,15 @@ def _sort(keys: Any, *, ordered: bool, bits: int | None) -> list[Any]:
     starts = [k * wanted // passes for k in range(passes + 1)]
     unsigned = unsigned_of(keys.dtype)
     word = jnp.promote_types(unsigned, jnp.uint32) if ordered else unsigned
-    buffers = [empty((*keys.shape, 1 + ordered), word) for _ in range(min(passes, 2))]
+    buffers = [empty((*keys.shape, 1 + ordered), word) for _ in range(min(passes - (not ordered), 2))]
+    out = empty(keys.shape, keys.dtype)
     order = unsigned if bits is not None else keys.dtype
     for k, (first, end) in enumerate(itertools.pairwise(starts)):
         digit = Digit(order, unsigned, first, end - first)
         source = keys if k == 0 else buffers[(k - 1) % 2]
         limit = bits if k == 0 and wanted < whole else None
-        _pass(source, buffers[k % 2], digit, limit)
-    return _split(buffers[(passes - 1) % 2], keys.dtype, ordered)
+        _pass(source, out if k == passes - 1 and not ordered else buffers[k % 2], digit, limit)
+    return _split(buffers[(passes - 1) % 2], out) if ordered else [out]
 
 
 class Digit(NamedTuple):
@@ -102,24 +108,32 @@ def _pass(source: Any, target: Any, digit: Digit, limit: int | None) -> None:
 
     Args:
         source: keys (rows, n), or words (rows, n, 1 or 2).
-        target: words.
+        target: words, or the keys that they are.
         digit: the digit.
         limit: the bits of the largest key, or None if there is none: other keys fail.
     """
     rows, n = source.shape[:2]
-    parts = min(max(n // PART, 1), MOST_PARTS)
-    length = -(-n // parts)
-    counts, places = (empty((rows, parts, 1 << digit.width), jnp.int32) for _ in range(2))
+    width, digits = target.shape[2] if target.ndim == 3 else 1, 1 << digit.width
+    word_type = target.dtype if target.ndim == 3 else digit.unsigned
+    length = min(PART_BYTES // (width * word_type.itemsize), n)
+    parts = -(-n // length)
+    counts, places = (empty((rows, parts, digits), jnp.int32) for _ in range(2))
 
     def word_at(r: Any, j: Any) -> Any:
         if source.ndim == 3:
             return source[r, j, 0]
-        return lax.bitcast_convert_type(source[r, j], digit.unsigned).astype(target.dtype)
+        return lax.bitcast_convert_type(source[r, j], digit.unsigned).astype(word_type)
+
+    def put(r: Any, place: Any, k: int, word: Any) -> None:
+        if target.ndim == 3:
+            target[r, place, k] = word
+        else:
+            target[r, place] = lax.bitcast_convert_type(word, target.dtype)
 
     for r, p in ndrange(rows, parts, name="sort_count"):
-        for d in qd_range(1 << digit.width):
+        for d in qd_range(digits):
             counts[r, p, d] = 0
-        for j in qd_range(p * length, jnp.minimum((p + 1) * length, n)):
+        for _, j in _in_steps(p * length, jnp.minimum((p + 1) * length, n)):
             word = word_at(r, j)
             if limit is not None:
                 check(word >> limit == 0, f"a key that bits={limit} does not hold")
@@ -127,30 +141,49 @@ def _pass(source: Any, target: Any, digit: Digit, limit: int | None) -> None:
             counts[r, p, d] = counts[r, p, d] + 1
     for r in qd_range(rows, name="sort_places"):
         total = local(0, jnp.int32)
-        for d in qd_range(1 << digit.width):
+        for d in qd_range(digits):
             for p in qd_range(parts):
                 places[r, p, d] = total.value
                 total.value = total.value + counts[r, p, d]
     for r, p in ndrange(rows, parts, name="sort_move"):
-        for j in qd_range(p * length, jnp.minimum((p + 1) * length, n)):
+        own, place = local(jnp.zeros(length * width, word_type)), local(jnp.zeros(digits, jnp.int32))
+        total = local(0, jnp.int32)
+        for d in qd_range(digits):
+            place[d] = total.value
+            total.value = total.value + counts[r, p, d]
+        for _, j in _in_steps(p * length, jnp.minimum((p + 1) * length, n)):
             word = word_at(r, j)
             d = digit.of(word)
-            place = places[r, p, d]
-            places[r, p, d] = place + 1
-            target[r, place, 0] = word
-            if target.shape[2] == 2:
-                target[r, place, 1] = source[r, j, 1] if source.ndim == 3 else j.astype(target.dtype)
+            at = place[d]
+            place[d] = at + 1
+            own[at * width] = word
+            if width == 2:
+                own[at * width + 1] = source[r, j, 1] if source.ndim == 3 else j.astype(word_type)
+        for d in qd_range(digits):
+            count = counts[r, p, d]
+            first, to = place[d] - count, places[r, p, d]
+            for _, e in _in_steps(0, count):
+                for k in range(width):
+                    put(r, to + e, k, own[(first + e) * width + k])
 
 
-def _split(words: Any, dtype: Any, ordered: bool) -> list[Any]:
-    """Returns keys of a dtype, and the places behind them if `ordered`."""
-    keys = empty(words.shape[:2], dtype)
-    order = empty(words.shape[:2], jnp.int32) if ordered else None
+def _in_steps(low: Any, high: Any) -> Iterator[tuple[int, Any]]:
+    """Yields the indices of a loop, of which `STEP` are an iteration, and those of a loop over the rest."""
+    rest = low + (high - low) // STEP * STEP
+    for j in qd_range(low, rest, STEP):
+        for k in range(STEP):
+            yield k, j + k
+    for j in qd_range(rest, high):
+        yield 0, j
+
+
+def _split(words: Any, keys: Any) -> list[Any]:
+    """Returns keys, which it stores, and places of words that have both."""
+    order = empty(words.shape[:2], jnp.int32)
     for r, j in ndrange(*words.shape[:2], name="sort_split"):
-        keys[r, j] = lax.bitcast_convert_type(words[r, j, 0].astype(unsigned_of(dtype)), dtype)
-        if order is not None:
-            order[r, j] = words[r, j, 1].astype(jnp.int32)
-    return [keys] if order is None else [keys, order]
+        keys[r, j] = lax.bitcast_convert_type(words[r, j, 0].astype(unsigned_of(keys.dtype)), keys.dtype)
+        order[r, j] = words[r, j, 1].astype(jnp.int32)
+    return [keys, order]
 
 
 sort_rows: Any = jit(_sort, static_argnames=("ordered", "bits"), options={"bounds": "unchecked", "vectorize": False})

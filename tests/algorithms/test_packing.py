@@ -101,6 +101,7 @@ def test_the_count_bounds_a_loop() -> None:
     np.testing.assert_allclose(slopes, np.where(X > 0, 0.5 / np.sqrt(np.abs(X)), 0), rtol=1e-5)  # a root and a quotient
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("dtype", ["int32", "uint8", "int8", "uint32", "int16"])
 @pytest.mark.parametrize("count", [0, 1, 200])
 def test_segments_are_numpys(dtype: str, count: int) -> None:

@@ -54,12 +54,13 @@ def require_sorted(dtype: str, count: int) -> None:
         np.testing.assert_array_equal(np.signbit(plain(np.asarray(sorted_keys))), np.signbit(wanted))
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_digits_sort_every_bit_pattern(dtype: str) -> None:
     require_sorted(dtype, 999)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("dtype", WIDE)
 def test_digits_sort_wide_keys(dtype: str) -> None:
     with jax.enable_x64(True):
@@ -72,7 +73,7 @@ def test_digits_sort_rows_of_several_parts(count: int) -> None:
     require_sorted("int32", count)
 
 
-@pytest.mark.parametrize("count", [0, 1, 100, LEAST - 1, LEAST, LEAST + 1])
+@pytest.mark.parametrize("count", [0, 1, 100, LEAST])
 def test_sort_and_argsort_are_numpys(count: int) -> None:
     keys = np.random.default_rng(count).integers(-50, 50, count).astype(np.int32)
     order = np.argsort(keys, kind="stable")
@@ -96,6 +97,7 @@ def test_every_length_has_one_order_of_floats(count: int) -> None:
     np.testing.assert_array_equal(qd.vmap(qd.argsort)(rows), np.argsort(rows, axis=1, kind="stable"))
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("bits", [1, 7, 11, 12, 31])
 def test_keys_of_few_bits(bits: int) -> None:
     keys = DRAW.integers(0, 2**bits, LEAST).astype(np.int32)
