@@ -15,8 +15,10 @@ from qdtrace.trace.indexing import as_array, is_static_int, shown
 _INTEGERS = (f"{kind}{n}" for kind in ("int", "uint") for n in (8, 16, 32, 64))
 ORDERED = ("bool", "bfloat16", "float16", "float32", "float64", *_INTEGERS)
 """Names of the dtypes of keys."""
-MOST_ELEMENTS = 2**31 - 1
-"""Most elements of an axis: places are i32."""
+MOST = 2**31 - 1
+"""The largest static number: places are i32."""
+MOST_ELEMENTS = 2**31 - 2**18
+"""Most elements of an array: the end of a part behind the last one is an i32, too."""
 
 
 def array_of(value: Any, what: str) -> jax.Array:
@@ -80,7 +82,7 @@ def row_of(value: Any, what: str) -> jax.Array:
     return row
 
 
-def count_of(value: Any, what: str, least: int = 0, most: int = MOST_ELEMENTS) -> int:
+def count_of(value: Any, what: str, least: int = 0, most: int = MOST) -> int:
     """Returns a static number from `least` to `most`.
 
     Raises:
