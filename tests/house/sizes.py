@@ -1,8 +1,11 @@
-"""`python -m tests.house.sizes`: writes the lines of code of each package into sizes.txt, which `test_sizes` holds."""
+"""`python -m tests.house.sizes`: writes the lines of code of each package, and what readers have to learn beside them,
+into sizes.txt, which `test_sizes` holds.
+"""
 
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 
@@ -23,14 +26,26 @@ def lines_of_code(text: str) -> int:
     return sum(bool(s.strip()) and not s.strip().startswith("#") and k not in left_out for k, s in lines)
 
 
+def concepts() -> dict[str, int]:
+    """Returns mentions of `Any` where JAX has types, files that decode instructions of CPython, and questions of
+    ARCHITECTURE.md with a second answer."""
+    texts = [p.read_text() for root in ("qdtrace/compose", "qdtrace/trace") for p in (ROOT / root).rglob("*.py")]
+    table = (ROOT / "ARCHITECTURE.md").read_text().partition("| what stays apart, and why |")[2].partition("\n\n")[0]
+    return {
+        "any-in-compose-and-trace": sum(len(re.findall(r"\bAny\b", text)) for text in texts),
+        "files-that-decode-instructions": sum(bool(re.search(r"^import (dis|opcode)\b", t, re.M)) for t in texts),
+        "questions-with-a-second-answer": sum(not row.endswith("| |") for row in table.splitlines()[2:]),
+    }
+
+
 @cache
 def measured() -> dict[str, int]:
-    """Returns lines of code by package."""
+    """Returns lines of code by package, and the numbers of `concepts`."""
     found: dict[str, int] = {}
     for path in sorted(p for root in ROOTS for p in (ROOT / root).rglob("*.py")):
         package = ".".join(path.parent.relative_to(ROOT).parts)
         found[package] = found.get(package, 0) + lines_of_code(path.read_text())
-    return {package: count for package, count in sorted(found.items()) if count}
+    return {name: count for name, count in sorted({**found, **concepts()}.items()) if count}
 
 
 def allowed() -> dict[str, int]:

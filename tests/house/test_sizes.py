@@ -1,4 +1,5 @@
-"""A package grows by decision: its lines of code stand in sizes.txt, and more than 2 % above fails."""
+"""A package grows by decision: its lines of code, and other numbers that are to fall, stand in sizes.txt; more than 2 %
+above fails."""
 
 from __future__ import annotations
 
