@@ -476,7 +476,7 @@ def _from_dlpack(x: Any) -> Any:
         raise TraceTypeError.here(
             f"an argument of type {kind} cannot be read by DLPack: {str(error).splitlines()[0]}",
             help="hand over a contiguous array without a gradient: `t.detach().contiguous()` in torch, "
-            "`cupy.ascontiguousarray(a)` in CuPy",
+            "`cupy.ascontiguousarray(a)` in CuPy; qd.torch(f) takes tensors with gradients",
         ) from None
 
 
