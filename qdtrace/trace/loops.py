@@ -25,7 +25,7 @@ from qdtrace.trace.conditions import predicate
 from qdtrace.trace.context import LANE, OpenRegion, TraceContext, current, emit, get_current, left_open, new_uid
 from qdtrace.trace.diagnosis.advice import loop_over, shape_in
 from qdtrace.trace.diagnosis.attributes import StrictAttributes
-from qdtrace.trace.diagnosis.lint import FunctionWatch, LoopWatch, check_iteration
+from qdtrace.trace.diagnosis.lint import FunctionWatch, LoopWatch, check_iteration, is_in_kernel
 from qdtrace.trace.diagnosis.reports import carried
 from qdtrace.trace.diagnosis.results import Use, expect_use
 from qdtrace.trace.diagnosis.statement import running_in
@@ -58,10 +58,12 @@ class Loop(StrictAttributes, Generic[Item]):
     def __iter__(self) -> Iterator[Item]:
         current(self._noun)
         self.use.is_made = True
-        check_iteration(sys._getframe(1), self._noun)  # pyright: ignore[reportPrivateUsage]
-        return self._trace_body()
+        caller = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+        check_iteration(caller, self._noun)
+        return self._trace_body(is_in_kernel(caller))
 
-    def _trace_body(self) -> Iterator[Any]:
+    def _trace_body(self, in_kernel: bool) -> Iterator[Any]:
+        """Yields the index. A loop of a kernel of this package changes nothing of any frame: none is watched."""
         context = current(self._noun)
         frame = user_frame()
         loc = frame_loc(frame)
@@ -69,9 +71,10 @@ class Loop(StrictAttributes, Generic[Item]):
         if key in context.left_out:
             return
         region = OpenRegion(self.kind, self._noun, loc, new_uid(), self._is_parallel(context), key)
-        watch = LoopWatch(frame, region, getattr(self, "condition", None), context)  # which may change something
+        watched = None if in_kernel else frame
+        watch = LoopWatch(watched, region, getattr(self, "condition", None), context)  # which may change something
         value = self._begin(context, region)
-        del frame
+        del frame, watched
         yield from self._trips(context, region, value, watch)
 
     def over(self, function: Any) -> Iterator[Any]:

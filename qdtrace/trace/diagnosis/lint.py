@@ -20,6 +20,7 @@ from qdtrace.trace.diagnosis.bytecode import code_map
 from qdtrace.trace.diagnosis.changes import StateChange, kind_of, rebound
 from qdtrace.trace.diagnosis.frames import Variables, body_frames, is_data, is_static, is_whole, leaves
 from qdtrace.trace.diagnosis.state import State
+from qdtrace.trace.own_files import is_own_package
 from qdtrace.tracebacks import is_hidden
 
 if TYPE_CHECKING:
@@ -53,6 +54,12 @@ def check_iteration(frame: FrameType, name: str) -> None:
         found = codes.opname(codes.at(frame.f_lasti))
     if found.startswith(_CONSUMERS):
         raise _not_a_for(frame, name)
+
+
+def is_in_kernel(frame: FrameType) -> bool:
+    """Returns whether a frame is of this package, and not of one of its programs."""
+    file = frame.f_code.co_filename
+    return is_hidden(file) and is_own_package(file)
 
 
 def _not_a_for(frame: FrameType, name: str) -> TraceValueError:
