@@ -192,7 +192,7 @@ class Jitted(Wrapped[P, R_co]):
             if failures.glance() != failures.fine:
                 raise_failures()
             results = function(*args, **kwargs) if kwargs else function(*args)  # each argument more takes time
-            if programs.suspects:
+            if programs.suspects or programs.doubts:
                 results = _waited(results, programs, args, kwargs)
         except Exception as error:
             try:

@@ -40,8 +40,8 @@ class Race:
 
     kind: str
     """`steps` (one element, and no iteration asks which one it is), `update` (one element, whose old value is read),
-    `last` (one element), `lost` (an update of what the element held), `twice` (another store), `neighbour` (it is read)
-    or `counted` (what all accumulate is read)."""
+    `last` (one element), `lost` (an update of what the element held), `twice` (another store), `neighbour` (it is
+    read), `counted` (what all accumulate is read) or `stored` (another store, where any may stay but in gradients)."""
     store: Eqn
     operation: str | None = None
     """The accumulation that is the same as a lost update: `add`, `sub`, `mul`, `min` or `max`; None if none is."""

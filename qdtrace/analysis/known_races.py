@@ -63,7 +63,8 @@ def known_race(found: Accesses, arrays: Mapping[Var, Any], fixed: AbstractSet[Va
         start |= {task.index: iterations} if task.index is not None else {}
         steps.append(KnownValues(start, found.updates.made, arrays, fixed))
     search = _Comparison(found, steps, len(iterations))
-    race = next((r for ones in places if (r := search.among(ones)) is not None), None)
+    races = [r for ones in places if (r := search.among(ones)) is not None]
+    race = min(races, key=lambda r: r.kind == "stored", default=None)
     return KnownRaces(race, frozenset(v for s in steps for v in s.missing))
 
 
@@ -103,6 +104,7 @@ class _Comparison:
         stores = [(e, p) for e, p in always if p is not None and e.primitive is not LOAD]
         reads = [(e, p) for e, p in always if p is not None and e.primitive is LOAD]
         values = {values_of(e)[0] for e, _ in stores}
+        stored: Race | None = None
         for store, around in sites:
             if store.primitive is ACCUM and any(self._counts_in_one(store, around, *other) for other in sites):
                 return Race("counted", store)
@@ -116,6 +118,8 @@ class _Comparison:
                     return Race("lost", store, update.operation)
                 if not self.found.is_uniform(values_of(store)[0]) and not self.found.updates.loads(indices_of(store)):
                     return Race("twice", store)
+                value = values_of(store)[0]
+                stored = stored or (Race("stored", store) if isinstance(value, Var) and value.dtype.is_float else None)
             added = [p for e, p in stores if e.primitive is ACCUM]
             if store.primitive is STORE and self._meets(places, added):
                 return Race("twice", store)
@@ -125,7 +129,7 @@ class _Comparison:
             moved = [p for e, p in reads if e.outvar in values]
             if store.primitive is STORE and self._meets(places, moved):
                 return Race("neighbour", store)
-        return None
+        return stored
 
     def _counts_in_one(self, store: Eqn, around: Sequence[Eqn], other: Eqn, around_it: Sequence[Eqn]) -> bool:
         """Returns whether a read is of the one element to which iterations add under the same condition."""

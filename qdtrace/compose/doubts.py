@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from qdtrace.analysis.known_races import known_race
-from qdtrace.compose.known_arguments import contents_of
+from qdtrace.compose.known_arguments import contents_of, is_linearised
 from qdtrace.ir.program import ref_type
 
 if TYPE_CHECKING:
@@ -35,17 +35,30 @@ class Doubt(NamedTuple):
     numbers: Mapping[Var, int] = {}
     """Numbers of the arguments' leaves, by the references that have their elements."""
 
-    def settle(self, leaves: Sequence[Any]) -> bool:
-        """Warns of a race that the arguments of a call make; returns whether it knows their elements."""
+    kept: Race | None = None
+    """The race of stores of which any may stay, which is one of gradients alone."""
+
+    def settle(self, leaves: Sequence[Any]) -> Doubt | None:
+        """Warns of a race that the arguments of a call make; returns what is left of the doubt."""
+        if self.kept is not None:
+            if not any(map(is_linearised, leaves)):
+                return self
+            self.warn(self.kept)
+            return None
         if any(number >= len(leaves) for number in self.numbers.values()):
-            return False
+            return self
         given = {v: contents_of(leaves[number]) for v, number in self.numbers.items()}
         calls = max(map(len, given.values()))
         if any(len(c) not in (1, calls) or np.shape(c[0]) != ref_type(v).shape for v, c in given.items() if calls):
-            return False
+            return self
+        found: Race | None = None
         for k in range(calls):
             arrays = {**self.arrays, **{v: c[k % len(c)] for v, c in given.items()}}
-            if (found := known_race(self.accesses, arrays, self.fixed).race) is not None:
-                self.warn(found)
-                break
-        return calls > 0
+            race = known_race(self.accesses, arrays, self.fixed).race
+            found = found if race is None else race
+            if race is not None and race.kind != "stored":
+                self.warn(race)
+                return None
+        if found is not None:
+            return self._replace(kept=found).settle(leaves)
+        return None if calls else self

@@ -60,6 +60,11 @@ _RACES = {
         "two iterations store to the same element of `{name}`, and which value stays is not determined",
         "accumulate: `b[k] += v`; or run the loop in one thread, in order: `qd.range(n, serial=True)`",
     ),
+    "stored": (
+        "two iterations store to the same element of `{name}`: one value stays, and both get the element's gradient",
+        "run the loop in one thread, in order: `qd.range(n, serial=True)`; or store what all of them share in front of "
+        "the loop",
+    ),
 }
 
 
@@ -94,7 +99,9 @@ def _warn_of_races(program: Program, operands: Mapping[Var, object]) -> None:
         if not found:
             known = known_race(accesses, constants, fixed)
             found = [known.race] if known.race is not None else []
-            if not found and known.missing:
+            if found and found[0].kind == "stored":
+                note_doubt({}, Doubt(accesses, constants, fixed, _warn, kept=found.pop()))
+            elif not found and known.missing:
                 note_doubt({v: operands[v] for v in known.missing}, Doubt(accesses, constants, fixed, _warn))
         for one in found:
             _warn(one)

@@ -36,6 +36,16 @@ def contents_of(value: Any) -> list[Any]:
     return [] if found is None else contents_of(found)
 
 
+def is_linearised(value: Any) -> bool:
+    """Returns whether reverse mode takes a derivative along an argument, or `jax.linearize` does."""
+    while isinstance(value, Tracer) and type(value).__name__ != "LinearizeTracer":
+        primal = getattr(value, "primal", None)
+        if primal is None:
+            primal = compat.variable_of(value) if hasattr(value, "batch_dim") else _argument(value)
+        value = primal
+    return isinstance(value, Tracer)
+
+
 def _argument(tracer: Any) -> Any:
     """Returns the argument of the `jax.jit` that a tracer stands for; None if it is none."""
     variables, own = compat.arguments_of(tracer), compat.variable_of(tracer)

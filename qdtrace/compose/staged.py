@@ -55,7 +55,7 @@ class Programs:
     def settle(self, arguments: object) -> None:
         """Tells the doubts that the arguments of a call decide."""
         leaves = jax.tree.leaves(arguments)
-        self.doubts = [doubt for doubt in self.doubts if not doubt.settle(leaves)]
+        self.doubts = [left for doubt in self.doubts if (left := doubt.settle(leaves)) is not None]
 
     @contextmanager
     def open(self, arguments: Sequence[object] = ()) -> Generator[None]:
@@ -78,5 +78,5 @@ def note_programs(programs: Iterable[StagedProgram]) -> None:
 def note_doubt(values: Mapping[Var, object], doubt: Doubt) -> None:
     """Leaves a doubt about arguments of the innermost function to its calls; about other values nothing is told."""
     numbers = {v: n for v, value in values.items() for n, argument in enumerate(_arguments.get()) if argument is value}
-    if numbers:
+    if _open.get() and (numbers or doubt.kept is not None):
         _open.get()[-1].doubts.append(doubt._replace(numbers=numbers))
