@@ -33,6 +33,13 @@ def steps(count: int, body: Callable[[Any, Any], Any], state: Any) -> Any:
     return lax.fori_loop(0, count, body, state)
 
 
+def written_out(a: Any) -> Any:
+    """Returns a small matrix as scalars, which one that loops have made is not: no step on it is a loop then."""
+    if not 0 < a.size <= UNROLLED * UNROLLED:
+        return a
+    return lax.concatenate(lax.split(a.reshape(a.size), [1] * a.size), 0).reshape(a.shape)
+
+
 def outer(u: Any, v: Any) -> Any:
     """Returns u v^T as a contraction, in which constant zeros cost nothing (see `contraction`)."""
     return lax.dot_general(u[:, None], v[None, :], (((1,), (0,)), ((), ())))
@@ -56,6 +63,7 @@ def lu(a: Any) -> Any:
     rows = jnp.arange(m, dtype=jnp.int32)
     if count > UNROLLED:
         return _lu_in_place(a)
+    a = written_out(a)
 
     def step(k: int, state: Any) -> Any:
         a, pivots, permutation = state

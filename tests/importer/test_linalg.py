@@ -252,6 +252,19 @@ def test_larger_matrices_are_loops(n):
     assert program.count("mul") < 8 * n * n  # far from the n**3 products of an unrolled inverse
 
 
+@pytest.mark.parametrize("n", [1, 4, 6])
+def test_a_product_made_by_loops_is_eliminated_as_scalars(n):
+    """Steps of the elimination are no loops over memory, as the product is."""
+    a, b = matrices(12, np.float32, n), matrices(12, np.float32)
+
+    def factors(a, b):
+        return jax.lax.linalg.lu(a @ b @ a.T)[:2]
+
+    program = check(factors, a, b, rtol=1e-3, atol=1e-4, budget=64)
+    product = imported(lambda a, b: a @ b @ a.T, a, b, budget=64)
+    assert program.count("for") <= product.count("for") + 3
+
+
 def test_larger_factorisations():
     a = matrices(8, np.float32, count=2)
     spd = a @ a.transpose(0, 2, 1) + np.eye(8, dtype=np.float32)
