@@ -107,6 +107,13 @@ def arguments() -> list[np.ndarray]:
     return [rng.integers(-2, 30, 70).astype(np.int32), rng.random(9, np.float32), np.zeros(70, np.float32)]
 
 
+@pytest.fixture
+def light_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flattens light inner loops, too."""
+    monkeypatch.setattr(flatten, "_is_heavy", lambda outer, way: True)
+
+
+@pytest.mark.usefixtures("light_ones")
 def test_two_loops_become_one() -> None:
     program = parse_program(NESTED)
     made = flat(program)
@@ -116,6 +123,7 @@ def test_two_loops_become_one() -> None:
     same_bits(evaluate(made, arguments())[0], evaluate(program, arguments())[0])
 
 
+@pytest.mark.usefixtures("light_ones")
 @pytest.mark.parametrize("vectors", [1, 2])
 def test_machine_code(vectors: int) -> None:
     program = parse_program(NESTED)
@@ -125,6 +133,14 @@ def test_machine_code(vectors: int) -> None:
     same_bits(execute(program, arguments(), "avx512", options, (0.4,))[0], evaluate(program, arguments())[0])
 
 
+def test_inner_loops_that_cost_less_than_what_is_around_them_stay() -> None:
+    heavy = "u: f32 = mul t v" + "".join(f"\n          e{k}: f32 = exp v" for k in range(3))
+    for text, made in ((NESTED, False), (NESTED.replace("u: f32 = mul t v", heavy), True)):
+        plan = plan_task(parse_program(text).tasks[0], Target.named("avx512"))
+        assert isinstance(plan.facts, FlatFacts) == made
+
+
+@pytest.mark.usefixtures("light_ones")
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -142,6 +158,7 @@ def test_other_bodies(old: str, new: str) -> None:
     same_bits(execute(program, arguments(), "avx512")[0], evaluate(program, arguments())[0])
 
 
+@pytest.mark.usefixtures("light_ones")
 def test_a_failing_check_is_the_one_of_the_nested_loops() -> None:
     check = "        c: i32 = rem k 8:i32\n"
     bound = "q: i32 = bound[axis=0, buffer={}, shape=(9), size={}] {}\n"
@@ -192,6 +209,7 @@ def agree(case: Case, *, code: bool) -> None:
     """Flattens all loops that may be, also those that all lanes enter together; others are refilled."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(flatten, "_is_entered_by_few", lambda lanes, way: True)
+        patch.setattr(flatten, "_is_heavy", lambda outer, way: True)
         hinted = with_hint(case.program, True)
         made = flat(hinted)
         want = evaluate(case.program, case.args)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from lowering.llvm.facts import TaskFacts
 from lowering.simd.divergence.refill import find_refill
-from qdtrace.analysis.cost import code_size, operations
+from qdtrace.analysis.cost import code_size
 from qdtrace.ir.faults import checks_of
 from qdtrace.ir.primitives import CELL, FOR, IF, TELL, WHILE
 from qdtrace.ir.program import Block, Eqn, Literal, Var, literal
@@ -96,7 +96,8 @@ class _Step(NamedTuple):
 def flattened(lanes: LaneFacts, target: Target) -> FlatFacts | None:
     """Returns facts about a task whose nested loops are one, or None if lanes are not refilled or no loop pays.
 
-    A loop pays if few lanes at a time enter it, as it is in a branch. The one that costs most is taken.
+    A loop pays if few lanes at a time enter it, as it is in a branch, and if its trip costs as much as what is around
+    it, which lanes outside run meanwhile. The one that costs most is taken.
     """
     refill = find_refill(lanes, target, reduces=True)
     if refill is None or any(e.primitive in (CELL, TELL) for e in walk_inside(refill.loop)):
@@ -105,7 +106,9 @@ def flattened(lanes: LaneFacts, target: Target) -> FlatFacts | None:
     found = [way for way in ways if _is_entered_by_few(lanes, way) and _is_plain(way[-1].eqn)]
     if not found:
         return None
-    way = max(found, key=_cost)
+    way = max(found, key=_size)
+    if not _is_heavy(refill.loop, way):
+        return None
     return _made(lanes.facts, refill.loop, way)
 
 
@@ -130,8 +133,13 @@ def flattened_steps(lanes: LaneFacts) -> tuple[FlatFacts, Eqn, Eqn] | None:
     return _made(lanes.facts, loops[0], found[0]), loops[0], found[0][0].eqn
 
 
-def _cost(way: tuple[_Step, ...]) -> int:
-    return sum(map(operations, way[-1].eqn.blocks))
+def _is_heavy(outer: Eqn, way: tuple[_Step, ...]) -> bool:
+    """Returns whether a trip of the inner loop costs at least as much as what is around it."""
+    return 2 * _size(way) >= sum(map(code_size, outer.blocks))
+
+
+def _size(way: tuple[_Step, ...]) -> int:
+    return sum(map(code_size, way[-1].eqn.blocks))
 
 
 def _made(facts: TaskFacts, outer: Eqn, way: tuple[_Step, ...]) -> FlatFacts:
