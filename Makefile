@@ -19,11 +19,11 @@ setup: $(VENV)/.has-setup
 demo: $(VENV)/.has-demo
 	$(VENV)/bin/python -m qdtrace demo $(ARGS)
 
-# the sources are Python files; what they compute and draw goes to build/notebooks
-notebooks: $(patsubst notebooks/%.py,build/notebooks/%.ipynb,$(filter-out $(NEEDS_TORCH),$(wildcard notebooks/*.py)))
-
 # runs where torch is installed
 NEEDS_TORCH = $(if $(shell $(VENV)/bin/python -c 'import torch; print(1)' 2>/dev/null),,notebooks/throwing.py)
+
+# the sources are Python files; what they compute and draw goes to build/notebooks
+notebooks: $(patsubst notebooks/%.py,build/notebooks/%.ipynb,$(filter-out $(NEEDS_TORCH),$(wildcard notebooks/*.py)))
 
 build/notebooks/%.ipynb: notebooks/%.py $(VENV)/.has-notebooks
 	@mkdir -p $(@D)
