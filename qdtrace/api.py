@@ -22,7 +22,7 @@ from qdtrace.compose.depth import depth_told
 from qdtrace.compose.explain import failure_in
 from qdtrace.compose.garbage import paused_garbage_collection
 from qdtrace.compose.request import Request
-from qdtrace.compose.staged import Programs, note_programs
+from qdtrace.compose.staged import Programs, note_called
 from qdtrace.compose.told import Told, shown
 from qdtrace.config import current, options_from, scope
 from qdtrace.errors import BackendError, QdError, TraceTypeError, TraceValueError, boundary
@@ -309,7 +309,7 @@ class Jitted(Wrapped[P, R_co]):
         function, programs = self._specialised()
         results = function(*args, **kwargs)
         results = shown(results) if type(results) is Told else results
-        note_programs(programs.all)
+        note_called(programs)
         makes_buffers = not context.regions and compat.current_trace() is context.jax_trace
         return jax.tree.map(as_buffer, results) if makes_buffers else results
 

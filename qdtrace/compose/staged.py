@@ -75,8 +75,24 @@ def note_programs(programs: Iterable[StagedProgram]) -> None:
             owner.add(program)
 
 
+def note_called(function: Programs) -> None:
+    """Adds the programs of a function that is called, and what is doubted of its gradients, to those being traced."""
+    note_programs(function.all)
+    _note_kept(function.doubts)
+
+
 def note_doubt(values: Mapping[Var, object], doubt: Doubt) -> None:
     """Leaves a doubt about arguments of the innermost function to its calls; about other values nothing is told."""
     numbers = {v: n for v, value in values.items() for n, argument in enumerate(_arguments.get()) if argument is value}
-    if _open.get() and (numbers or doubt.kept is not None):
+    if doubt.kept is not None:
+        _note_kept([doubt])
+    elif numbers:
         _open.get()[-1].doubts.append(doubt._replace(numbers=numbers))
+
+
+def _note_kept(doubts: Iterable[Doubt]) -> None:
+    """Adds doubts about gradients to the lists of all functions being traced, whose gradients they are, too."""
+    kept = [doubt for doubt in doubts if doubt.kept is not None]
+    for owner in _open.get() if kept else ():
+        known = {id(doubt) for doubt in owner.doubts}
+        owner.doubts += [doubt for doubt in kept if id(doubt) not in known]

@@ -278,3 +278,18 @@ def test_a_store_at_equal_indices_is_told_where_its_gradient_is_that_of_both(see
     assert is_wrong == (STORED[store] and (keys is SAME or "k[i]" not in store)), store
     assert [("serial=True" in fix) for fix in told(jax.grad(lambda v: call(v).sum()), V)] == [True] * is_wrong
     assert told(lambda v: jax.jvp(call, (v,), (v,))[1], V) == []
+
+
+@pytest.mark.parametrize("is_traced", [False, True])
+def test_functions_around_a_call_are_told_of_its_gradient(is_traced: bool) -> None:
+    inner = qd.jit(updating("h[i // 2] = 2 * values[0]", "i"))
+
+    @qd.jit
+    def outer(v: Any) -> Any:
+        return inner(qd.zeros(8), SAME, v)
+
+    if is_traced:
+        assert told(inner, np.zeros(8, np.float32), SAME, V) == []
+    assert told(outer, V) == []
+    assert len(told(jax.grad(lambda v: outer(v).sum()), V)) == 1
+    assert told(jax.grad(lambda v: outer(v).sum()), V) == []
