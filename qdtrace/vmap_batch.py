@@ -36,7 +36,7 @@ def chosen_stages(plan: Plan, axes: Sequence[int | None]) -> tuple[list[Stage], 
     varies = varying(plan.element, given)
     if mode in ("batch", "group"):
         return stages_of(plan.element, varies, None), varies
-    limits = CPU if jax.default_backend() == "cpu" else limits_on_gpu(plan.element)
+    limits = CPU if jax.default_backend() == "cpu" else limits_on_gpu(plan.element, plan.sizes[0])
     return stages_of(plan.element, varies, limits), varies
 
 

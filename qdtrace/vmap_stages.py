@@ -44,6 +44,12 @@ GPU = Limits(product=700, shared=256, given=700, in_memory=1024, side=9, spectra
 GPU_ALONE = Limits(product=1500, shared=256, given=1500, in_memory=1024, side=12, spectral=8)
 """The same for f64 and complex numbers, which groups do not have, and beside what stays in the loop over lanes.
 Measured on an H200: docs/design/0045."""
+FEW_LANES = 1 << 16
+"""Lanes that leave most of a GPU idle, if a thread has each: an H200 runs 270,000 threads."""
+LONG = 64
+"""The fewest elements of an array whose operations fill a GPU where lanes do not."""
+MOST_IN_BATCH = 1 << 28
+"""Elements of one array of all lanes: XLA may keep several of them in memory, where a loop keeps none."""
 _NAME = re.compile(r"^(.+)\.batch_of_(\d+)$")
 _REGISTERS = 256
 """The most elements of an array of a lane that is held as scalars."""
@@ -89,12 +95,28 @@ def stages_of(jaxpr: Any, varies: Collection[Any], limits: Limits | None) -> lis
     return [stage for stage in stages if stage.eqns]
 
 
-def limits_on_gpu(jaxpr: Any) -> Limits:
-    """Returns the limits of the jaxpr of one element on a GPU."""
-    eqns = compat.open_jaxpr(jaxpr).eqns
-    dtypes = {str(getattr(v.aval, "dtype", "")) for e in compat.all_eqns(eqns) for v in e.outvars}
+def limits_on_gpu(jaxpr: Any, lanes: int) -> Limits | None:
+    """Returns the limits of the jaxpr of one element on a GPU; None if whatever may run for the whole batch does so."""
+    opened = compat.open_jaxpr(jaxpr)
+    every = list(compat.all_eqns(opened.eqns))
+    stays = any(map(_stays, opened.eqns))
+    if not stays and _is_of_rows(every, lanes):
+        return None
+    dtypes = {str(getattr(v.aval, "dtype", "")) for e in every for v in e.outvars}
     is_wide = not dtypes.isdisjoint(("float64", "complex64", "complex128"))
-    return GPU_ALONE if is_wide or any(map(_stays, eqns)) else GPU
+    return GPU_ALONE if is_wide or stays else GPU
+
+
+def _is_of_rows(eqns: Sequence[Any], lanes: int) -> bool:
+    """Returns whether a GPU needs the elements of long arrays side by side, as lanes are too few to fill it.
+
+    Loops stay with lanes: XLA starts a kernel for each operation of each of their steps.
+    """
+    if any(e.primitive.name == "scan" for e in eqns):
+        return False
+    sizes = [_result(e).size for e in eqns if e.outvars and next(compat.inner_jaxprs(e), None) is None]
+    is_small = lanes < FEW_LANES and lanes * max(sizes, default=0) < MOST_IN_BATCH
+    return is_small and sum(n for n in sizes if n >= LONG) > sum(sizes) / 2
 
 
 def varying(jaxpr: Any, given: Iterable[Any]) -> set[Any]:

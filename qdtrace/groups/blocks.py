@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from qdtrace.groups.tiles import MOST, Memory, RefusedError, Tile
+from qdtrace.groups.tiles import Memory, RefusedError, Tile
+from qdtrace.groups.work import MOST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

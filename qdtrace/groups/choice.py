@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from qdtrace.groups.primitive import grouped, kernels
-from qdtrace.groups.work import FACTORS, PRODUCT, work_of
+from qdtrace.groups.work import FACTORS, LEAST, MOST, PRODUCT, work_of
 from qdtrace.trace import compat
 from qdtrace.vmap_products import rewritten
 
@@ -41,15 +41,28 @@ def _is_matrix(aval: Any) -> bool:
 
 
 def with_groups(f: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function of arrays whose batched products and factorisations run as groups, one by one."""
-    return rewritten(f, lambda eqns: [one for eqn in eqns for one in _ours(eqn)])
+    """Returns a function of arrays whose batched products and factorisations run as groups, one by one.
+
+    A solve of what the one before it found, with the same matrix to 32 x 32 (LU has two), is one group with it.
+    """
+    return rewritten(f, lambda eqns: [one for pair in zip((None, *eqns), eqns, strict=False) for one in _ours(*pair)])
 
 
-def _ours(eqn: Any) -> list[Any]:
+def _ours(before: Any, eqn: Any) -> list[Any]:
     """Returns the equations of a group in the place of an equation of a batch, where there is one."""
+    if before is not None and _continues(before, eqn):  # what is left of the first one alone is dead code
+        found = _factors((before, eqn))
+        if found is not None:
+            return compat.inlined(found, eqn.replace(invars=before.invars))
     rule = _RULES.get(eqn.primitive.name)
     found = None if rule is None else rule(eqn)
     return [eqn] if found is None else compat.inlined(found, eqn)
+
+
+def _continues(before: Any, eqn: Any) -> bool:
+    names = {e.primitive.name for e in (before, eqn)}
+    is_chain = names == {"triangular_solve"} and [before.invars[0], before.outvars[0]] == eqn.invars
+    return is_chain and eqn.invars[0].aval.shape[-1] <= MOST
 
 
 def _product(eqn: Any) -> Callable[..., Any] | None:
@@ -73,11 +86,23 @@ def _product(eqn: Any) -> Callable[..., Any] | None:
 
 
 def _factor(eqn: Any) -> Callable[..., Any] | None:
-    lead = eqn.invars[0].aval.shape[:-2]
-    lanes = [jax.ShapeDtypeStruct(v.aval.shape[-2:], v.aval.dtype) for v in eqn.invars]
+    return _factors((eqn,))
+
+
+def _factors(eqns: Sequence[Any]) -> Callable[..., Any] | None:
+    """Returns a factorisation or solve of all lanes as a group, or a solve and one of what it finds."""
+    first, *others = eqns
+    *_, side, columns = first.outvars[0].aval.shape
+    if first.primitive.name == "triangular_solve" and columns == 1 and LEAST < side < MOST:
+        return None  # a warp finds them as fast as XLA's library, or slower: 0.95 to 1.0 of its speed
+    lead = first.invars[0].aval.shape[:-2]
+    lanes = [jax.ShapeDtypeStruct(v.aval.shape[-2:], v.aval.dtype) for v in first.invars]
 
     def one(*xs: Any) -> list[Any]:
-        return compat.bind_eqn(eqn, list(xs))
+        made = compat.bind_eqn(first, list(xs))
+        for eqn in others:
+            made = compat.bind_eqn(eqn, [xs[0], *made])
+        return made
 
     flags = [True] * len(lanes)
     if not lead or 0 in lead or refusal(jax.make_jaxpr(one)(*lanes), flags) is not None:

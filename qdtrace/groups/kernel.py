@@ -12,8 +12,8 @@ from jax.experimental.pallas import triton
 
 from qdtrace.groups import control, linalg, rules
 from qdtrace.groups.registry import evaluate
-from qdtrace.groups.tiles import LEAST, Memory, RefusedError, padded
-from qdtrace.groups.work import work_of
+from qdtrace.groups.tiles import Memory, RefusedError, padded
+from qdtrace.groups.work import LEAST, work_of
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from jax import lax
 from qdtrace.frozen import frozen
 from qdtrace.groups.blocks import Blocks, is_large
 from qdtrace.groups.registry import rule
-from qdtrace.groups.tiles import MOST, RefusedError, Tile, filled, padded
+from qdtrace.groups.tiles import RefusedError, Tile, filled, padded
+from qdtrace.groups.work import MOST
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,12 +72,10 @@ def _or_nan(factor: Tile, is_valid: Any) -> Tile:
 
 
 def _factor_of_blocks(matrix: Blocks) -> Blocks:
-    """Makes the factor of a matrix of two blocks by two: those of the diagonal, and a solve and a product between."""
+    """Makes the factor of a matrix of two blocks by two: the first and what is beside it, a product, and the last."""
     n = matrix.shape[0]
     zero = Tile(jnp.zeros(padded((MOST, n - MOST)), jnp.float32), (MOST, n - MOST), is_zero_outside=True)
-    first = _factor(matrix.at((0, 0)))
-    below = _reordered(matrix.at((1, 0)))
-    across = _solved(first, below, System(0, is_lower=True, is_turned=False, is_unit=False))
+    first, across = _factor_beside(matrix.at((0, 0)), _reordered(matrix.at((1, 0))))
     edge = filled(across, (0, 1))
     product = lax.dot_general(edge, edge, (((0,), (0,)), ((), ())), precision=lax.Precision.HIGHEST)
     rest = matrix.at((1, 1))
@@ -94,6 +93,11 @@ def _reordered(tile: Tile) -> Tile:
 
 def _factor(tile: Tile) -> Tile:
     """Makes the lower factor a column a step, or the upper one a row a step."""
+    return _factor_beside(tile, None)[0]
+
+
+def _factor_beside(tile: Tile, beside: Tile | None) -> tuple[Tile, Any]:
+    """Returns the factor of a matrix, and what the lower one makes of a matrix beside it in the same steps."""
     given = _matrix(tile)
     rows, columns = _places(given)
     index = lax.broadcasted_iota(jnp.int32, given.shape[:1], 0)
@@ -101,17 +105,27 @@ def _factor(tile: Tile) -> Tile:
     near = _near(tile)
     across, along = (rows, columns) if near == 0 else (columns, rows)
 
-    def step(j: Any, a: Any) -> Any:
+    def step(j: Any, state: tuple[Any, ...]) -> tuple[Any, ...]:
+        a, *others = state
         line = _pick(across == j, a, near)
-        line = jnp.where(index >= j, line / jnp.sqrt(_pick(index == j, line, 0)), zero)
+        root = jnp.sqrt(_pick(index == j, line, 0))
+        line = jnp.where(index >= j, line / root, zero)
         later = jnp.where(index > j, line, zero)
         line = jnp.expand_dims(line, near)
-        return jnp.where(across == j, line, a - jnp.expand_dims(later, 1 - near) * line)
+        made = [jnp.where(across == j, line, a - jnp.expand_dims(later, 1 - near) * line)]
+        for x in others:
+            here = lax.broadcasted_iota(jnp.int32, x.shape, 0) == j
+            found = jnp.expand_dims(_pick(here, x, 0) / root, 0)
+            made.append(jnp.where(here, found, x - jnp.expand_dims(later, 1) * found))
+        return tuple(made)
 
     symmetric = given if near == 1 else jnp.where(rows >= columns, given, given.T)
-    made = jnp.where(along >= across, _steps(tile.shape[0], step, symmetric), zero)
+    right = () if beside is None else (filled(beside, (0, 1)),)
+    factor, *solved = _steps(tile.shape[0], step, (symmetric, *right))
+    made = jnp.where(along >= across, factor, zero)
     is_turned = bool(tile.is_turned) != (near == 0)
-    return Tile(made if near == 1 else made.T, tile.shape, is_turned=is_turned, is_packed=tile.is_packed)
+    lower = Tile(made if near == 1 else made.T, tile.shape, is_turned=is_turned, is_packed=tile.is_packed)
+    return lower, replace(beside, value=solved[0]) if beside is not None else None
 
 
 @rule("triangular_solve")

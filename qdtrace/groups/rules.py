@@ -9,7 +9,8 @@ from jax import lax
 
 from qdtrace.groups.blocks import Blocks, is_large, places, shape_of
 from qdtrace.groups.registry import rule
-from qdtrace.groups.tiles import MOST, RefusedError, Tile, filled, padded, spread
+from qdtrace.groups.tiles import RefusedError, Tile, filled, padded, spread
+from qdtrace.groups.work import MOST
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:

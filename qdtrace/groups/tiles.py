@@ -10,13 +10,10 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental.pallas import triton
 
+from qdtrace.groups.work import LEAST, MOST
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-LEAST = 16
-"""The shortest side of an operand of Triton's product."""
-MOST = 32
-"""The longest side of an array that registers of a warp hold, with the others of a chain."""
 
 
 class RefusedError(Exception):

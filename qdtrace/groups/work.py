@@ -7,6 +7,10 @@ from typing import Any
 from qdtrace.frozen import frozen
 from qdtrace.trace import compat
 
+LEAST = 16
+"""The shortest side of an operand of Triton's product."""
+MOST = 32
+"""The longest side of an array that registers of a warp hold, with the others of a chain."""
 PRODUCT = "dot_general"
 FACTORS = ("cholesky", "triangular_solve")
 HEAVY = frozenset({PRODUCT, *FACTORS, "scan", "jit", "pjit", "custom_jvp_call"})
