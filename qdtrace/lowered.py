@@ -17,11 +17,11 @@ from qdtrace.errors import BackendError, boundary
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.program import Stage, ref_type
 from qdtrace.ir.walk import private_bytes
+from qdtrace.lanes.stages import described
 from qdtrace.passes.observers import write_page
 from qdtrace.passes.pipelines import REWRITES, optimise
 from qdtrace.passes.stage_record import Recorder
 from qdtrace.trace import compat
-from qdtrace.vmap_stages import described
 
 if TYPE_CHECKING:
     import os

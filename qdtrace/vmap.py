@@ -2,8 +2,8 @@
 
 A call at the top runs `_map` under `qd.jit`: one loop over the batch, whose body selects the arguments of its element,
 calls the function and stores its results. If the function is, or only calls, another `qd.vmap`, the loop runs over the
-product of both batches (`vmap_plan`). A `qd.vmap` in the middle of a lane is `jax.vmap` there. Where lanes come
-together at products of large arrays, XLA runs these between loops (`vmap_batch`).
+product of both batches (`lanes/plan`). A `qd.vmap` in the middle of a lane is `jax.vmap` there. Where lanes come
+together at products of large arrays, XLA runs these between loops (`lanes/batch`).
 """
 
 from __future__ import annotations
@@ -17,15 +17,9 @@ import jax
 from qdtrace import tracebacks
 from qdtrace.api import jit
 from qdtrace.errors import TraceValueError, boundary
-from qdtrace.trace.allocation import empty
-from qdtrace.trace.arguments import as_values
-from qdtrace.trace.context import get_current
-from qdtrace.trace.dtypes import mode_for
-from qdtrace.trace.loops import ndrange
-from qdtrace.trace.loops import range as qd_range
-from qdtrace.vmap_batch import chosen_stages, placed, run_stages
-from qdtrace.vmap_cache import compiled_for
-from qdtrace.vmap_plan import (
+from qdtrace.lanes.batch import chosen_stages, placed, run_stages
+from qdtrace.lanes.cache import compiled_for
+from qdtrace.lanes.plan import (
     IN_PLACE,
     REFERENCE,
     Lane,
@@ -39,7 +33,13 @@ from qdtrace.vmap_plan import (
     with_objects,
     without_cells,
 )
-from qdtrace.vmap_staging import most_copied
+from qdtrace.lanes.staging import most_copied
+from qdtrace.trace.allocation import empty
+from qdtrace.trace.arguments import as_values
+from qdtrace.trace.context import get_current
+from qdtrace.trace.dtypes import mode_for
+from qdtrace.trace.loops import ndrange
+from qdtrace.trace.loops import range as qd_range
 from qdtrace.wrapped import Wrapped
 
 if TYPE_CHECKING:

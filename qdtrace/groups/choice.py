@@ -12,8 +12,8 @@ from jax import lax
 
 from qdtrace.groups.primitive import grouped, kernels
 from qdtrace.groups.work import FACTORS, LEAST, MOST, PRODUCT, work_of
+from qdtrace.lanes.products import rewritten
 from qdtrace.trace import compat
-from qdtrace.vmap_products import rewritten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

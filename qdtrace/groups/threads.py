@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.api import jit
+from qdtrace.lanes.loop import looped
 from qdtrace.trace import compat
 from qdtrace.trace.products import matrix_work
-from qdtrace.vmap_loop import looped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -80,7 +80,7 @@ class TraceContext:
     inlined: str = ""
     """Name of the `qd.jit` function that is inlined now."""
     lanes: Any = None
-    """Mode of a `qd.vmap` that is called here: `Lane`, `Probe` or `REFERENCE` of `vmap_plan`, or None."""
+    """Mode of a `qd.vmap` that is called here: `Lane`, `Probe` or `REFERENCE` of `lanes/plan`, or None."""
     jax_trace: Any = None
     """The JAX trace of the function's own code; that of `lax` and `jax.vmap` bodies is another one."""
     jax_traces: set[Any] = field(default_factory=set)

@@ -11,8 +11,8 @@ import pytest
 from jax import lax
 
 import qdtrace as qd
+from qdtrace.lanes.panels import CALL_SIDE, LOOP_SIDES, PANEL, SIDES, STEPS, with_kernels
 from qdtrace.trace import compat
-from qdtrace.vmap_panels import CALL_SIDE, LOOP_SIDES, PANEL, SIDES, STEPS, with_kernels
 from tests.api.array_programs import STEPS as PARTS
 from tests.api.array_programs import loop_of
 from tests.selection import drawn

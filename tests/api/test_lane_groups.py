@@ -16,9 +16,9 @@ from jax.interpreters import mlir
 
 import qdtrace as qd
 from benchmarks.array_lanes import cholesky_solve, kalman, predictions
-from qdtrace import vmap_batch
 from qdtrace.groups.kernel import refusal, run_groups
 from qdtrace.groups.primitive import anywhere, by_loop, by_xla, group_p, grouped
+from qdtrace.lanes import batch as vmap_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

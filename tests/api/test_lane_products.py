@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from qdtrace.vmap_products import product_p, with_products
+from qdtrace.lanes.products import product_p, with_products
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ import pytest
 from jax import lax
 
 import qdtrace as qd
-from qdtrace.vmap_staging import FEW_TRIPS, STAGED
+from qdtrace.lanes.staging import FEW_TRIPS, STAGED
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
-from qdtrace import vmap_cache
+from qdtrace.lanes import cache as vmap_cache
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from qdtrace.vmap_plan import Bound, Mapped, Mapping
+from qdtrace.lanes.plan import Bound, Mapped, Mapping
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable

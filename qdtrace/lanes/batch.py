@@ -11,17 +11,17 @@ from qdtrace.config import current
 from qdtrace.groups.choice import refusal, with_groups
 from qdtrace.groups.primitive import grouped
 from qdtrace.groups.threads import is_for_threads
+from qdtrace.lanes.loop import looped
+from qdtrace.lanes.panels import PANEL, with_kernels, with_tasks
+from qdtrace.lanes.stages import CPU, jaxprs_of, limits_on_gpu, named, stages_of, varying
 from qdtrace.trace import compat
-from qdtrace.vmap_loop import looped
-from qdtrace.vmap_panels import PANEL, with_kernels, with_tasks
-from qdtrace.vmap_stages import CPU, jaxprs_of, limits_on_gpu, named, stages_of, varying
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from qdtrace.vmap_loop import Value
-    from qdtrace.vmap_plan import Plan
-    from qdtrace.vmap_stages import Stage
+    from qdtrace.lanes.loop import Value
+    from qdtrace.lanes.plan import Plan
+    from qdtrace.lanes.stages import Stage
 
 
 def chosen_stages(plan: Plan, axes: Sequence[int | None]) -> tuple[list[Stage], set[Any]]:

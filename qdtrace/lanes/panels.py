@@ -19,13 +19,13 @@ from jax.interpreters import ad
 from qdtrace.api import jit
 from qdtrace.errors import UnsupportedError
 from qdtrace.groups.primitive import batch_of, lanes_of, transposed, with_more_lanes
+from qdtrace.lanes.plan import Part
+from qdtrace.lanes.products import rewritten, with_products
+from qdtrace.lanes.stages import varying
 from qdtrace.trace import compat
 from qdtrace.trace.allocation import empty
 from qdtrace.trace.loops import ndrange
 from qdtrace.trace.products import multiplications
-from qdtrace.vmap_plan import Part
-from qdtrace.vmap_products import rewritten, with_products
-from qdtrace.vmap_stages import varying
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

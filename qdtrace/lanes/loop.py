@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from qdtrace.lanes.plan import Part, slot_of
+from qdtrace.lanes.staging import most_copied
 from qdtrace.trace import compat
 from qdtrace.trace.allocation import empty
 from qdtrace.trace.dtypes import mode_for
 from qdtrace.trace.loops import range as qd_range
-from qdtrace.vmap_plan import Part, slot_of
-from qdtrace.vmap_staging import most_copied
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -10,8 +10,8 @@ from typing import Any
 
 import jax
 
+from qdtrace.lanes.plan import IN_PLACE
 from qdtrace.trace import compat
-from qdtrace.vmap_plan import IN_PLACE
 
 STAGED = 4096
 """The most elements of a matrix that a lane copies because its loops multiply it: a second cache holds 16 of them."""

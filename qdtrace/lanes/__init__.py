@@ -1,0 +1,1 @@
+"""Loops of `qd.vmap`, and what runs for all of their lanes at once."""
