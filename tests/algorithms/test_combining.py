@@ -153,7 +153,6 @@ def test_derivatives_of_sums_by_key() -> None:
         (lambda: qd.reduce_by_key(COUNTS, TERMS, jnp.less), "an element as it takes, float32, got bool"),
         (lambda: qd.reduce_by_key(COUNTS, TERMS, size=-1), "size= of qd.reduce_by_key needs 0 to 2147483647, got -1"),
     ],
-    ids=str,
 )  # fmt: skip
 def test_what_is_refused(call: Any, told: str) -> None:
     with pytest.raises(qd.QdError, match=told) as error:

@@ -140,7 +140,6 @@ def test_keys_that_are_no_segments(keys: list[int], n: int, told: str) -> None:
         (lambda: qd.segments(X, 3), "needs integers, got float32"),
         (lambda: qd.segments([0], -1), "n of qd.segments needs 0 to 2147483647, got -1"),
     ],
-    ids=str,
 )
 def test_what_is_refused(call: Any, told: str) -> None:
     with pytest.raises(qd.QdError, match=told) as error:
