@@ -57,6 +57,8 @@ class Frame:
         """Parameters of the function that equations may use, with their types."""
         self.split = False
         """True if the function is so long that it is emitted in parts."""
+        self.is_part: bool = False
+        """True in a part, which has the values that its equations read, and no others."""
         self.crossings = Crossings(text)
         """Memory of values that cross from part to part."""
         self.emit_eqns = emit
@@ -151,12 +153,12 @@ class Frame:
     @contextmanager
     def apart(self, leave: str) -> Generator[None]:
         """Opens a part of the function that has its own caches and returns by `leave`."""
-        before = self._cache, self._undo, self.odd, self.leave, self.split
-        self._cache, self._undo, self.odd, self.leave, self.split = {}, [], {}, leave, False
+        before = self._cache, self._undo, self.odd, self.leave, self.split, self.is_part
+        self._cache, self._undo, self.odd, self.leave, self.split, self.is_part = {}, [], {}, leave, False, True
         try:
             yield
         finally:
-            self._cache, self._undo, self.odd, self.leave, self.split = before
+            self._cache, self._undo, self.odd, self.leave, self.split, self.is_part = before
 
     # Caches: a computation of a block may be reused wherever that block dominates
 

@@ -167,7 +167,11 @@ def _group(
     vector = f.lanes.of(number)
     if rising is not None:
         count, own = f.width * len(group), REGISTER[rising.dtype]
-        first, last = _of_lane(f, rising, 0), _of_lane(f, rising, count - 1)
+        if f.split or f.is_part:  # what the index is made of may be elsewhere
+            own, lanes = number, ((offsets, 0), (address.offsets[group[-1]], f.width - 1))
+            first, last = (text.op(f"extractelement {vector} {name}, i32 {lane}") for name, lane in lanes)
+        else:
+            first, last = _of_lane(f, rising, 0), _of_lane(f, rising, count - 1)
         distance = text.op(f"sub {own} {last}, {first}")
         condition = text.op(f"icmp eq {own} {distance}, {count - 1}")
         first = first if own == number else f.scalar.cast("sext", own, first, number)

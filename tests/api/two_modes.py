@@ -52,14 +52,14 @@ class Callee:
     def __post_init__(self) -> None:
         self.traced = qd.jit(lambda *args: self.run(args, Traced()))
 
-    def run(self, args: Any, mode: Any) -> list[Any]:
+    def run(self, args: Any, mode: Any) -> tuple[Any, ...]:
         env = Env()
         for name, value in zip(self.names, args, strict=True):
             (env.scalars if name.startswith("s") else env.buffers)[name] = value
         walker = Walker(mode, self.callees)
         walker.block(self.statements, env)
         kinds = {"b": env.buffers, "s": env.scalars, "a": env.arrays}
-        return [kinds[kind][name] for kind, name in self.results]
+        return tuple([kinds[kind][name] for kind, name in self.results])
 
     def __repr__(self) -> str:
         return f"Callee({self.statements!r}, {self.results!r}, {self.callees!r}, {self.names!r})"

@@ -19,11 +19,9 @@ from tests.lowering.harness import execute
 
 ROWS = """program rows(first: ref[i32,{n}], last: ref[i32,{n}], w: ref[f32,{m}], z: ref[f32,{m}])
   buffer y: ref[f32,{n}]
-  range_for i in 0:i32 : {n}:i32
+  range_for i in 0:i32 : {n}:i32 {{refill=false}}
     a: i32 = load first i
     b: i32 = load last i
-    c: cell[f32,1] = cell[dtype=f32, shape=(1)]
-    store c 0.0:f32 0:i32
 {loops}    store y r i
   return y, z
 """

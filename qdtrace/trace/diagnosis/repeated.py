@@ -1,13 +1,12 @@
-"""Results that have one buffer several times, where its contents at several moments were meant.
+"""Lists of results that have one buffer in all items, where its contents at several moments were meant.
 
-`outs.append(z)` in front of a store to z keeps the handle: all items have the content at the end. A tuple may well have
-a buffer twice, as the new state and what a step of `lax.scan` gives; a list or a dict that does so is told.
+`outs.append(z)` in a loop of Python, in front of a store to z, keeps the handle: all items have the content at the end.
+Fewer than three items, other containers and lists of several results may well have a buffer twice: they are not told.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import warn
 from qdtrace.trace.buffers import Buffer
@@ -18,27 +17,27 @@ if TYPE_CHECKING:
     from qdtrace.errors import Loc
     from qdtrace.trace.context import TraceContext
 
+_LEAST = 3
+"""Fewest items of a list that is told."""
+
 
 def warn_of_repeated(result: Any, context: TraceContext, loc: Loc | None) -> None:
-    """Warns of the first list or dict of the results that has a buffer twice which the function stored into."""
-    if context.written and context.watching:
-        found = next(_repeated(result, context.written), None)
-        if found is not None:
-            warn(
-                f"a {found} of the results has one buffer several times, and each has what it holds at the end\n"
-                "help: keep a copy of each moment: `y.copy()` in place of `y`",
-                loc,
-            )
+    """Warns of a list of the results all of whose items have a buffer that the function stored into."""
+    if context.written and context.watching and _has_one(result, context.written):
+        warn(
+            "a list of the results has one buffer in all items, and each has what it holds at the end\n"
+            "help: keep a copy of each moment: `y.copy()` in place of `y`",
+            loc,
+        )
 
 
-def _repeated(node: Any, written: set[int]) -> Iterator[str]:
-    """Yields what kind of container has a buffer twice, for each that does."""
-    for part in _parts(node):
-        yield from _repeated(part, written)
-    if isinstance(node, (list, dict)):
-        below = Counter(b for part in _parts(cast("object", node)) for b in set(_buffers(part)))
-        if any(count > 1 and buffer in written for buffer, count in below.items()):
-            yield type(cast("object", node)).__name__
+def _has_one(node: Any, written: set[int]) -> bool:
+    """Returns whether a list of several items has one of these buffers in each."""
+    parts = _parts(node)
+    is_list = isinstance(node, list) and len(parts) >= _LEAST
+    if is_list and set.intersection(written, *(set(_buffers(part)) for part in parts)):
+        return True
+    return any(_has_one(part, written) for part in parts)
 
 
 def _buffers(node: Any) -> Iterator[int]:
