@@ -82,7 +82,8 @@ def choose_shape(lanes: LaneFacts, target: Target, options: EmitOptions, sums: S
 
     vectors, row = side_by_side(lanes), find_row(facts)
     if row is not None:
-        in_row = LaneFacts(facts, analyse_uniformity(facts.task, row.uniform))
+        # what is equal in a row is broadcast in each trip of a loop, and takes a register there
+        in_row = lanes if facts.has_loops else LaneFacts(facts, analyse_uniformity(facts.task, row.uniform))
         across, vectors = vectors, side_by_side(in_row)
         narrow = vectors
         while not wanted and narrow > 1 and _row_use(row, width * narrow) < ROW_USE:
