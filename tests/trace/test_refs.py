@@ -230,3 +230,16 @@ def test_a_reference_from_outside_is_refused_with_a_fix_that_works() -> None:
             call()
     ref[...] = doubled(ref[...])
     np.testing.assert_array_equal(ref[...], 2)
+
+
+def test_an_operation_that_jax_cannot_rid_of_references_is_refused_with_a_fix_that_works() -> None:
+    def solved(x: Any, keep: Any) -> Any:
+        scale = keep(x)
+        return jax.lax.custom_linear_solve(lambda v: v * scale[...], x, lambda _, b: b / 2)
+
+    for call in (qd.jit, qd.vmap):
+        with pytest.raises(qd.UnsupportedError, match=r"cannot become values.*custom_linear_solve") as error:
+            call(lambda x: solved(x, jax.new_ref))(jnp.ones((2, SIZE)))
+        assert error.value.help == "carry the content as a value through this operation"
+        halves = call(lambda x: solved(x, Value))(jnp.ones((2, SIZE)))
+        np.testing.assert_array_equal(halves, np.full((2, SIZE), 0.5, np.float32))
