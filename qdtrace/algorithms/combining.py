@@ -52,10 +52,7 @@ def scan(f: Callable[[T, T], T], x: T) -> T:
     leaves, structure = leaves_of(x, "qd.scan", jnp.shape(first[0])[0], "that of the first one")
     _require_element(f, leaves, structure, "qd.scan")
 
-    def combine(a: Any, b: Any) -> Any:
-        return jax.tree.leaves(f(jax.tree.unflatten(structure, a), jax.tree.unflatten(structure, b)))
-
-    return jax.tree.unflatten(structure, scanned(combine, leaves, _key_of(f, structure)))
+    return jax.tree.unflatten(structure, scanned(_of_leaves(f, structure), leaves, _key_of(f, structure)))
 
 
 @boundary
@@ -93,10 +90,7 @@ def reduce_by_key(
     edge = jnp.ones(min(row.shape[0], 1), jnp.bool_)
     begins, ends = jnp.concatenate([edge, differ]), jnp.concatenate([differ, edge])
 
-    def combined(a: Any, b: Any) -> Any:
-        if f is None:
-            return [x + y for x, y in zip(a, b, strict=True)]
-        return jax.tree.leaves(f(jax.tree.unflatten(structure, a), jax.tree.unflatten(structure, b)))
+    combined = _added if f is None else _of_leaves(f, structure)
 
     def in_run(a: Any, b: Any) -> Any:
         """Starts again where the second element begins a run."""
@@ -106,6 +100,15 @@ def reduce_by_key(
     _, *totals = scanned(in_run, [begins, *leaves], _key_of(f, structure, "run"))
     (kept, sums), count = compact(ends, (row, totals), room)
     return kept, jax.tree.unflatten(structure, sums), count
+
+
+def _of_leaves(f: Callable[[Any, Any], Any], structure: Any) -> Callable[[Any, Any], list[Any]]:
+    """Returns the function of two lists of leaves."""
+    return lambda a, b: jax.tree.leaves(f(jax.tree.unflatten(structure, a), jax.tree.unflatten(structure, b)))
+
+
+def _added(a: Any, b: Any) -> list[Any]:
+    return [x + y for x, y in zip(a, b, strict=True)]
 
 
 def _key_of(f: Any, *how: Any) -> tuple[Any, ...] | None:

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.interpreters import ad
 
+from qdtrace.algorithms.rows import in_steps, last_step, with_lanes_first
 from qdtrace.api import jit
 from qdtrace.trace import compat
 from qdtrace.trace.allocation import empty
@@ -76,7 +77,8 @@ def _pack(mask: Any, *xs: Any, size: int) -> list[Any]:
         return mask[r, j].astype(jnp.int32)
 
     for r, p in ndrange(rows, parts, name="pack_count"):
-        low, high, rest = _steps(p * length, jnp.minimum((p + 1) * length, n), step)
+        low, high = p * length, jnp.minimum((p + 1) * length, n)
+        rest = last_step(low, high, step)
         total = local(0, jnp.int32)
         for j in qd_range(low, rest, step):
             total.value = total.value + sum(flag(r, j + k) for k in range(step))
@@ -91,7 +93,8 @@ def _pack(mask: Any, *xs: Any, size: int) -> list[Any]:
         first[r, parts] = jnp.minimum(total.value, size)
         count[r] = total.value
     for r, p in ndrange(rows, parts, name="pack_move"):
-        low, high, rest = _steps(p * length, jnp.minimum((p + 1) * length, n), step)
+        low, high = p * length, jnp.minimum((p + 1) * length, n)
+        rest = last_step(low, high, step)
         place, end = local(first[r, p]), first[r, p + 1]
         for j in qd_range(low, rest, step):
             fits = place.value + step <= end  # nearly always: what is not kept is overwritten by the next element
@@ -107,18 +110,9 @@ def _pack(mask: Any, *xs: Any, size: int) -> list[Any]:
             place.value = place.value + flag(r, j)
     for r, p in ndrange(rows, parts, name="pack_clear"):
         begin = jnp.maximum(p * room, first[r, parts])
-        low, high, rest = _steps(begin, jnp.maximum(jnp.minimum((p + 1) * room, size), begin), step)
-        for j in qd_range(low, rest, step):
-            for k in range(step):
-                _clear(outs, (r, j + k))
-        for j in qd_range(rest, high):
+        for j in in_steps(begin, jnp.maximum(jnp.minimum((p + 1) * room, size), begin), step):
             _clear(outs, (r, j))
     return [count, *outs]
-
-
-def _steps(low: Any, high: Any, step: int) -> tuple[Any, Any, Any]:
-    """Returns a range, and where its last whole step ends."""
-    return low, high, low + (high - low) // step * step
 
 
 def _store(
@@ -178,11 +172,8 @@ def _adjoints(cts: Sequence[Any], mask: Any, *xs: Any, size: int) -> list[Any]:
 
 def _mapped(operands: Sequence[Any], axes: Sequence[Any], *, size: int) -> tuple[Any, Any]:
     """Makes one axis of the mapped axis and the rows."""
-    (lanes,) = {x.shape[a] for x, a in zip(operands, axes, strict=True) if a is not None}
-    moved = [
-        jnp.broadcast_to(x, (lanes, *x.shape)) if a is None else jnp.moveaxis(x, a, 0)
-        for x, a in zip(operands, axes, strict=True)
-    ]
+    moved = with_lanes_first(operands, axes)
+    lanes = moved[0].shape[0]
     rows = moved[0].shape[1]
     outs = packed_p.bind(*(x.reshape(lanes * rows, *x.shape[2:]) for x in moved), size=size)
     return [x.reshape(lanes, rows, *x.shape[1:]) for x in outs], [0] * len(outs)

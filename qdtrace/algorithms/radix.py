@@ -10,21 +10,19 @@ unsigned number in the order of keys (`ordered_bits`).
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from qdtrace.algorithms.rows import in_steps
 from qdtrace.api import jit
 from qdtrace.trace.allocation import empty
 from qdtrace.trace.cells import local
 from qdtrace.trace.checks import check
 from qdtrace.trace.loops import ndrange
 from qdtrace.trace.loops import range as qd_range
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 DIGIT_BITS = 10
 """Most bits of a digit: runs of a part are to be long, and counts to fit the first cache."""
@@ -133,7 +131,7 @@ def _pass(source: Any, target: Any, digit: Digit, limit: int | None) -> None:
     for r, p in ndrange(rows, parts, name="sort_count"):
         for d in qd_range(digits):
             counts[r, p, d] = 0
-        for _, j in _in_steps(p * length, jnp.minimum((p + 1) * length, n)):
+        for j in in_steps(p * length, jnp.minimum((p + 1) * length, n), STEP):
             word = word_at(r, j)
             if limit is not None:
                 check(word >> limit == 0, f"a key that bits={limit} does not hold")
@@ -151,7 +149,7 @@ def _pass(source: Any, target: Any, digit: Digit, limit: int | None) -> None:
         for d in qd_range(digits):
             place[d] = total.value
             total.value = total.value + counts[r, p, d]
-        for _, j in _in_steps(p * length, jnp.minimum((p + 1) * length, n)):
+        for j in in_steps(p * length, jnp.minimum((p + 1) * length, n), STEP):
             word = word_at(r, j)
             d = digit.of(word)
             at = place[d]
@@ -162,19 +160,9 @@ def _pass(source: Any, target: Any, digit: Digit, limit: int | None) -> None:
         for d in qd_range(digits):
             count = counts[r, p, d]
             first, to = place[d] - count, places[r, p, d]
-            for _, e in _in_steps(0, count):
+            for e in in_steps(0, count, STEP):
                 for k in range(width):
                     put(r, to + e, k, own[(first + e) * width + k])
-
-
-def _in_steps(low: Any, high: Any) -> Iterator[tuple[int, Any]]:
-    """Yields the indices of a loop, of which `STEP` are an iteration, and those of a loop over the rest."""
-    rest = low + (high - low) // STEP * STEP
-    for j in qd_range(low, rest, STEP):
-        for k in range(STEP):
-            yield k, j + k
-    for j in qd_range(rest, high):
-        yield 0, j
 
 
 def _split(words: Any, keys: Any) -> list[Any]:

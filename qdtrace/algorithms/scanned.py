@@ -2,8 +2,7 @@
 
 On a CPU long rows are tasks: parts combine their elements, a short loop combines the parts, and each part runs again
 behind what comes before it. All else is JAX's associative scan. What is differentiated is loops over parts side
-by side, and a lane is a loop. Operands
-are the constants of the function, then arrays (rows, n, ...).
+by side, and a lane is a loop. Operands are the constants of the function, then arrays (rows, n, ...).
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from jax import lax
 from jax.core import eval_jaxpr
 from jax.interpreters import ad
 
+from qdtrace.algorithms.rows import with_lanes_first
 from qdtrace.api import jit
 from qdtrace.trace import compat
 from qdtrace.trace.allocation import empty, empty_like
@@ -215,9 +215,7 @@ def _mapped(operands: Sequence[Any], axes: Sequence[Any], *, combine: _Combine) 
         made = jax.vmap(functools.partial(_by_jax, combine=combine), axes)(*operands)
         return made, [0] * len(made)
     constants, arrays = operands[: combine.constants], operands[combine.constants :]
-    taken = list(zip(arrays, axes[combine.constants :], strict=True))
-    (lanes,) = {x.shape[a] for x, a in taken if a is not None}
-    moved = [jnp.broadcast_to(x, (lanes, *x.shape)) if a is None else jnp.moveaxis(x, a, 0) for x, a in taken]
+    moved = with_lanes_first(arrays, axes[combine.constants :])
     outs = scanned_p.bind(*constants, *(x.reshape(-1, *x.shape[2:]) for x in moved), combine=combine)
     return [out.reshape(x.shape) for out, x in zip(outs, moved, strict=True)], [0] * len(outs)
 

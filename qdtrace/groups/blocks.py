@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import product
 from typing import TYPE_CHECKING
 
 from qdtrace.groups.tiles import Memory, RefusedError, Tile
@@ -43,10 +44,7 @@ def places(shape: Sequence[int]) -> Iterator[Place]:
     """Yields the places of the blocks of an array. Raises RefusedError for an array that is too large."""
     if max(shape) > LONGEST or sum(n > 1 for n in shape) > 2:
         raise RefusedError(f"an array of shape {tuple(shape)}")
-    found: list[Place] = [()]
-    for n in shape:
-        found = [(*place, k) for place in found for k in range(-(-n // MOST))]
-    yield from found
+    yield from product(*(range(-(-n // MOST)) for n in shape))
 
 
 def shape_of(shape: Sequence[int], place: Place) -> tuple[int, ...]:
