@@ -1,9 +1,9 @@
 """What the default run leaves to `make test-all`: most cases of matrices, XLA's optimisation, and contexts of MLIR.
 
 A test with several `parametrize` has a case for each combination of their rows, and tests of one file often share a
-parameter. The default run takes one case of each test, and of those with a row that no other case of the file has half
-in a matrix, a third in a list of one parameter; the others are marked `full`. Which they are depends on their names
-alone, so every process takes the same.
+parameter. The default run takes one case of each test, and of those with a row that no other case of the file has a
+third in a matrix, a quarter in a list of one parameter; the others are marked `full`. Which they are depends on their
+names alone, so every process takes the same.
 `pytest.mark.sample(k)` takes one in k cases of a test, and `pytest.mark.every_case` takes all of a matrix, for faults
 that one combination alone has shown. `drawn` says how many programs a test takes that draws them itself. Of a test with
 `sample(k, full=j)` or `sample(full=j)`, whose cases repeat a class, `make test-all` takes one case in j, of a matrix
@@ -36,9 +36,7 @@ if TYPE_CHECKING:
 
 _COSTLY = {"api", "autodiff", "bench", "compose", "gpu", "importer", "libraries", "lowering", "maths", "runtime"}
 """Folders whose tests compile. Cases of the others take next to no time, so all of them run."""
-_SMALL = 2
-"""Most cases of a test that run in any case."""
-_LIST, _MATRIX = 3, 2
+_LIST, _MATRIX = 4, 3
 """Of how many cases with a row of their own one runs, in lists and in matrices of several parameters."""
 _QUICK = ["--xla_cpu_parallel_codegen_split_count=1"]
 """Flags that have XLA compile sooner: a program in one piece takes three quarters of the time of one in 32."""
@@ -166,7 +164,7 @@ def _of_one_function(cases: Sequence[pytest.Item], seen: set[tuple[object, ...]]
     shuffled = _shuffled(cases)
     if marker is not None and marker.args:
         yield from shuffled[-(-len(cases) // marker.args[0]) :]
-    elif len(cases) > _SMALL and cases[0].path.parent.name in _COSTLY:
+    elif len(cases) > 1 and cases[0].path.parent.name in _COSTLY:
         needed: list[pytest.Item] = []
         for case in shuffled:
             values = {*_values(case)}
@@ -176,7 +174,7 @@ def _of_one_function(cases: Sequence[pytest.Item], seen: set[tuple[object, ...]]
                 needed.append(case)
             seen |= values
         of = _LIST if len({*_values(cases[0])}) == 1 else _MATRIX
-        yield from needed[max(_SMALL, -(-len(needed) // of)) :]
+        yield from needed[-(-len(needed) // of) :]
 
 
 def _values(case: pytest.Item) -> Iterator[tuple[object, ...]]:

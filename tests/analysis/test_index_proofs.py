@@ -94,6 +94,7 @@ class Setting:
 
 
 @pytest.mark.parametrize("part", range(2))
+@pytest.mark.full
 def test_dependence(part: int) -> None:
     proved: Counter[str] = Counter()
     for seed in SEEDS[part::2]:

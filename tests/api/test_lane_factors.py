@@ -65,6 +65,7 @@ def gradient(f: Any) -> Any:
 @pytest.mark.sample(full=2)
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize(("count", "n"), [(PANEL, 7), (PANEL + 1, 17), (50, 8)])
+@pytest.mark.full
 def test_values_and_derivatives(name: str, count: int, n: int) -> None:
     f = FUNCTIONS[name]
     with jax.enable_x64(True):
@@ -78,6 +79,7 @@ def test_values_and_derivatives(name: str, count: int, n: int) -> None:
     same(jax.jit(with_kernels(f))(a.astype("float32")), jax.jit(f)(a.astype("float32")), 1e-4)
 
 
+@pytest.mark.full
 def test_batches_of_batches() -> None:
     a = definite(40, 9, "float32").reshape(2, 20, 9, 9)
     for name in ("cholesky", "pivots", "solve"):
@@ -162,6 +164,7 @@ def text(f: Any, *args: Any) -> str:
 
 
 @pytest.mark.parametrize(("count", "shared"), [(PANEL, False), (PANEL + 1, True)])
+@pytest.mark.full
 def test_a_loop_over_products_keeps_its_panels(count: int, shared: bool) -> None:
     with jax.enable_x64(True):
         a, b = definite(count, 17, "float64"), 0.1 * definite(1, 17, "float64")[0]
@@ -199,6 +202,7 @@ def test_loops_that_panels_do_not_hold_stay_with_xla() -> None:
 
 @pytest.mark.sample(full=2)
 @pytest.mark.parametrize("seed", range(drawn(4)))
+@pytest.mark.full
 def test_random_loops(seed: int) -> None:
     rng = np.random.default_rng(seed)
     known = [name for name in PARTS if name != "loop that lanes leave"]

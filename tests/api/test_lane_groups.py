@@ -174,6 +174,7 @@ def test_derivatives_by_xla(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["predictions", "factor and solve", "rows of a loop"])
+@pytest.mark.full
 def test_derivatives_by_kernels(name: str) -> None:
     f, sizes = FUNCTIONS[name]
     args = drawn(sizes(17), 2)
@@ -344,8 +345,8 @@ BINARY = (
 )  # fmt: skip
 
 
-@pytest.mark.sample(3)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.full
 def test_every_elementwise_operation(dtype: str) -> None:
     """Each is right in the interpreter, and Pallas has it for a GPU in this dtype (where it lowers without one)."""
     x, y = drawn([(17, 17)] * 2, 3, dtype)

@@ -50,6 +50,7 @@ def primitives(f: Any, *args: Any) -> list[str]:
 @pytest.mark.sample(full=2)
 @pytest.mark.parametrize(("lanes", "sizes"), SIZES)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.full
 def test_values_and_adjoints_in_every_order_of_axes(lanes: int, sizes: tuple[int, ...], dtype: str) -> None:
     with jax.enable_x64(dtype == "float64"):
         for order in product((False, True), repeat=2):
@@ -63,6 +64,7 @@ def test_values_and_adjoints_in_every_order_of_axes(lanes: int, sizes: tuple[int
                 same(jax.jit(of(with_products(f)))(x, y), of(f)(x, y))
 
 
+@pytest.mark.full
 def test_second_order_tangents_and_batches() -> None:
     x, y, numbers = operands(3, (9, 8, 12), (False, True), "float32")
 

@@ -46,8 +46,8 @@ def scalar(f: Any) -> Any:
     return lambda y: sum((leaf**2).sum() for leaf in jax.tree.leaves(f(y)))
 
 
-@pytest.mark.sample(2)
 @pytest.mark.parametrize("lane", LANES, ids=lambda f: f.__name__)
+@pytest.mark.full
 def test_rows_of_any_length(lane: Any) -> None:
     with jax.enable_x64(True):
         y = jnp.asarray(LONG, float)

@@ -98,6 +98,7 @@ def compare(seed: int, mode: str, *, second: bool = False) -> None:
 @pytest.mark.sample(full=2)
 @pytest.mark.parametrize("seed", range(drawn(6)))
 @pytest.mark.parametrize("mode", ["auto", "lanes", "batch"])
+@pytest.mark.full
 def test_random_loops(seed: int, mode: str) -> None:
     compare(seed, mode)
 

@@ -78,6 +78,7 @@ def test_some_fail_and_some_do_not() -> None:
 
 
 @pytest.mark.parametrize("first", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(100, 300, 20))])
+@pytest.mark.full
 def test_options_do_not_decide(first: int) -> None:
     """One program fails with all of them, or with none."""
     for seed in range(first, first + (1 if first < 100 else 20)):

@@ -96,6 +96,7 @@ def test_old_values_of_atomics_are_refused():
         jax.grad(lambda x: f(x, np.zeros(1)).sum())(np.ones(3))
 
 
+@pytest.mark.full
 def test_atomics_whose_old_value_nobody_reads():
     """Also inside of a branch of JAX."""
 

@@ -126,6 +126,7 @@ def test_a_log_may_be_as_long_as_the_tape_in_its_place(target):
 
 @pytest.mark.cpu
 @pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.full
 def test_derivatives_of_derivatives_and_batches(name):
     ours, theirs = losses(name, 5)
     a, along = matrices(3, 5), RNG.normal(size=(3, 5, 5))
@@ -138,6 +139,7 @@ def test_derivatives_of_derivatives_and_batches(name):
 
 
 @pytest.mark.cpu
+@pytest.mark.full
 def test_tasks_in_loops():
     """Each step of the loop around the task factorises what the step before has made."""
 
@@ -377,6 +379,7 @@ def test_forward_and_reverse_are_transposed(seed):
         close([left], [right], case)
 
 
+@pytest.mark.full
 def test_random_programs_have_rows():
     """Of most programs drawn above, and tapes in some."""
     texts = [print_program(of_rows(seed).derived()[1]) for seed in range(8)]
@@ -388,6 +391,7 @@ def test_random_programs_have_rows():
     "target", [*(pytest.param(t, marks=pytest.mark.cpu) for t in ("avx512", "avx2", "scalar")), KERNELS]
 )
 @pytest.mark.parametrize("seed", [*range(8, 11), *LONG[:40]])
+@pytest.mark.full
 def test_machine_code(seed, target):
     case = of_rows(seed)
     machine = [*MACHINES.values()][seed % len(MACHINES)]

@@ -94,6 +94,7 @@ def made(kind, arrays):
 @pytest.mark.sample(full=2)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.full
 def test_values_and_derivatives(kind, seed):
     rng = np.random.default_rng([seed, *map(ord, kind)])
     dtype = DTYPES[(seed + 3 * list(KINDS).index(kind)) % len(DTYPES)]
@@ -159,6 +160,7 @@ def test_reductions():
 
 
 @pytest.mark.cpu
+@pytest.mark.full
 def test_other_arrays_in_the_place_of_one():
     """Programs of equal text but for the limits do not share what they keep, and those with equal limits share all."""
     x = jnp.linspace(0.1, 1.0, 64)
@@ -288,6 +290,7 @@ def test_loops_in_loops():
 
 
 @pytest.mark.cpu
+@pytest.mark.full
 def test_lanes_of_vmap_and_loops_that_are_left_early():
     start = jnp.asarray(rows(np.random.default_rng(1), "i4", 50))
 

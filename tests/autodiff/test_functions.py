@@ -44,11 +44,13 @@ def test_of_a_number(names):
 
 
 @pytest.mark.parametrize("names", groups(OF_VECTORS, 10), ids=lambda names: names[0])
+@pytest.mark.full
 def test_of_a_vector(names):
     check(OF_VECTORS, names)
 
 
 @pytest.mark.parametrize("names", groups(WITH_WHILE, 4), ids=lambda names: names[0])
+@pytest.mark.full
 def test_loops_of_any_length(names):
     """Reverse mode where JAX has forward mode alone."""
     check(WITH_WHILE, names, jax.jacfwd)

@@ -80,8 +80,9 @@ def test_gradients(name):
 
 
 @pytest.mark.cpu
-@pytest.mark.sample(8, full=2)
+@pytest.mark.sample(full=2)
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.full
 def test_gradients_where_tapes_and_rows_are_too_long(name, monkeypatch):
     """What large arrays do, with small ones."""
     monkeypatch.setattr(tape, "LONG_TAPE", -1)

@@ -274,6 +274,7 @@ SPECIAL = {
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in ("i1e", "digamma", "expi", "complex"))) for n in SPECIAL]
 )
+@pytest.mark.full
 def test_long_functions_of_elements(name):
     f, x = SPECIAL[name], jnp.asarray(np.abs(RNG.normal(size=(2, 40))) + 0.1)
     weights = jnp.cos(jnp.arange(40.0))
@@ -319,8 +320,8 @@ def test_second_derivatives_of_a_backward_function(f):
         np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
-@pytest.mark.sample(3)
 @pytest.mark.parametrize("count", [256, 257, 350])
+@pytest.mark.full
 def test_backward_functions_of_complex_arrays_around_the_size_of_registers(count):
     def f(x):
         return jnp.abs(fifty(x * (1 + 0.5j) * jnp.arange(count) / count)[1:]).sum()
@@ -418,6 +419,7 @@ def theirs(is_own, value):
 
 @pytest.mark.parametrize("is_own", [False, True])
 @pytest.mark.parametrize("value", [jnp.sin, lambda x: to_real(x + 1j * x)], ids=["real", "complex"])
+@pytest.mark.full
 def test_extremes_of_many_elements(value, is_own):
     ours, jaxs = rows(is_own, value), theirs(is_own, value)
     got, want = jax.value_and_grad(ours)(POINTS), jax.value_and_grad(jaxs)(POINTS)
@@ -426,6 +428,7 @@ def test_extremes_of_many_elements(value, is_own):
     np.testing.assert_allclose(jax.hessian(ours)(POINTS), jax.hessian(jaxs)(POINTS), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.full
 def test_products_of_rows_have_all_derivatives():
     @qd.jit
     def ours(x):
@@ -459,8 +462,8 @@ def test_a_rule_that_closes_over_a_traced_value():
         jax.jit(jax.grad(outer))(POINTS, 2.0)
 
 
-@pytest.mark.sample(2)
 @pytest.mark.parametrize("solver", [lineax.CG, lineax.BiCGStab, lineax.GMRES], ids=["cg", "bicgstab", "gmres"])
+@pytest.mark.full
 def test_solvers_that_iterate(solver):
     """A step of them is not linear: JAX transposes the solution."""
 
@@ -571,6 +574,7 @@ def test_a_primitive_that_a_user_taught_has_the_derivatives_of_its_function():
         np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.full
 def test_a_row_read_and_written_between_loops():
     """Programs that check the index are no part of what is differentiated."""
 

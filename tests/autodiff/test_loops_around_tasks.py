@@ -46,6 +46,7 @@ def test_first_derivatives(n, stack_bytes, monkeypatch):
         np.testing.assert_allclose(a, b, rtol=1e-10)
 
 
+@pytest.mark.full
 def test_forward_and_second_derivatives():
     (_, got), (_, want) = (jax.jvp(lambda x, f=f: f(x, 5, 1.1), (X,), (X,)) for f in (ours, theirs))
     np.testing.assert_allclose(got, want, rtol=1e-12)
@@ -54,6 +55,7 @@ def test_forward_and_second_derivatives():
 
 
 @pytest.mark.parametrize("n", [0, 3])
+@pytest.mark.full
 def test_complex_numbers_that_the_loop_looks_at(n):
     """A complex scalar from outside has an adjoint and a tangent, as complex elements have."""
 
@@ -128,6 +130,7 @@ USUAL = ("reverse over forward", "jacrev of jacfwd", "reverse, forward, reverse"
 
 @pytest.mark.parametrize("name", [n if n in USUAL else pytest.param(n, marks=pytest.mark.full) for n in MODES])
 @pytest.mark.parametrize("n", [4, pytest.param(0, marks=pytest.mark.full), pytest.param(40, marks=pytest.mark.full)])
+@pytest.mark.full
 def test_orders_of_modes(name, n):
     """Reverse mode over another one was refused; over a batch of directions it ended in an error of JAX."""
     with jax.enable_x64(True):
@@ -204,8 +207,8 @@ BATCHES = {
 }
 
 
-@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", BATCHES)
+@pytest.mark.full
 def test_batches(name):
     got, want = BATCHES[name](ours), jax.jit(BATCHES[name], static_argnums=0)(masked)
     for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
@@ -273,6 +276,7 @@ def picked(x, table, n):
     return x
 
 
+@pytest.mark.full
 def test_arrays_that_no_iteration_changes_have_derivatives_and_are_in_no_state():
     table = np.linspace(0.5, 1.5, 8)
     mine = lambda n: lambda x, t: (looked_up(x, t, INDEX, n) ** 2).sum()  # noqa: E731

@@ -78,6 +78,7 @@ def check(seed: int, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", DTYPES)
+@pytest.mark.full
 def test_random_factors(kind):
     with jax.enable_x64(kind == "f64"):
         for seed in range(drawn(15)):

@@ -29,6 +29,7 @@ def agrees(ours, theirs, *more, order=1):
 
 
 @pytest.mark.parametrize("n", [0, 6])
+@pytest.mark.full
 def test_swapped_buffers(n):
     """Two arrays that take turns, by Python names in each iteration, and by copying."""
 
@@ -53,6 +54,7 @@ def test_swapped_buffers(n):
     agrees(ours, theirs, n, order=2 if n == 6 else 1)
 
 
+@pytest.mark.full
 def test_array_code_in_the_loop_and_around_it():
     @qd.jit
     def ours(x, c):
@@ -118,6 +120,7 @@ def test_conditions_around_loops(c):
             np.testing.assert_allclose(got, want, rtol=1e-9)
 
 
+@pytest.mark.full
 def test_loops_around_loops_with_conditions_and_jumps():
     @qd.jit
     def ours(x, c):

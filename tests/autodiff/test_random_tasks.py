@@ -186,6 +186,7 @@ def test_batches_of_derivatives(make, seed):
     "target", [*(pytest.param(t, marks=pytest.mark.cpu) for t in ("avx512", "avx2", "scalar")), KERNELS]
 )
 @pytest.mark.parametrize("make", [of_tasks, of_floats, of_loops])
+@pytest.mark.full
 def test_machine_code(make, target):
     for seed, machine in zip(range(56, 59), (CPU, GPU, limited(GPU, stack_bytes=0, open_stack_bytes=0)), strict=True):
         case = make(seed)

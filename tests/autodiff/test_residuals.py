@@ -317,8 +317,8 @@ TRANSFORMS = {
 }
 
 
-@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", TRANSFORMS)
+@pytest.mark.full
 def test_like_jax(name):
     transform = TRANSFORMS[name]
     got, want = transform(chain)(X, Y), jax.jit(transform(chain_of_arrays))(X, Y)

@@ -54,15 +54,15 @@ def check(seed: int, kinds=KINDS, machine: Machine = CPU) -> None:
         np.testing.assert_allclose(g, w, rtol=1e-8, atol=1e-9, err_msg=print_program(program))
 
 
-@pytest.mark.sample(3)
 @pytest.mark.parametrize("seed", sample(25, 12))
+@pytest.mark.full
 def test_random_programs(seed):
     check(seed)
 
 
-@pytest.mark.sample(12)
 @pytest.mark.parametrize("seed", sample(15, 5, first=200))
 @pytest.mark.parametrize("steps", [2, 3, 8])
+@pytest.mark.full
 def test_segments(seed, steps):
     check(seed, machine=limited(GPU, steps=steps))
 

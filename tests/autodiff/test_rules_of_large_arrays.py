@@ -114,7 +114,7 @@ def test_each(step):
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("lane", LANES)
 @pytest.mark.parametrize("size", [40, pytest.param(300, marks=pytest.mark.slow)])
-@pytest.mark.sample(3)
+@pytest.mark.full
 def test_lanes(lane, size):
     check(["rolled", "select"], lane, size, 2 if lane == "loop" else 1)
 

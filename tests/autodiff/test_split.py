@@ -137,6 +137,7 @@ def by_hand(x, rate):
 
 
 @pytest.mark.cpu
+@pytest.mark.full
 def test_rows_of_unknown_length_that_two_loops_change():
     x, weights = jnp.linspace(0.3, 1.0, 13), jnp.cos(jnp.arange(13.0))
     mine = lambda x, rate: forth_and_back(x, rate, START) @ weights  # noqa: E731

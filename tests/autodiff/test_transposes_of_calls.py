@@ -166,6 +166,7 @@ SOLVERS = {
 
 
 @pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.full
 def test_solvers(name: str) -> None:
     """Value, gradients by entries and right side, a Hessian's product, and `vmap`."""
     apply = qd.jit(convection)
@@ -182,6 +183,7 @@ def test_solvers(name: str) -> None:
     close(1e-3 * jax.vmap(solve, (None, 0))(k, bs), 1e-3 * jax.vmap(exact, (None, 0))(k, bs))
 
 
+@pytest.mark.full
 def test_lineax() -> None:
     lx = pytest.importorskip("lineax")
     apply = qd.jit(convection)
@@ -357,6 +359,7 @@ def test_known_operands_may_pass_anything() -> None:
     close(jax.linear_transpose(lambda u: f(u, k), u)(u)[0], matrix(lambda u: f(u, k), u).T @ u)
 
 
+@pytest.mark.full
 def test_loops_around_tasks() -> None:
     """The trips are known; the state has a counter, an array that is unknown and one that both parts make."""
 

@@ -69,6 +69,7 @@ SOLVERS = [linalg.cg, linalg.bicgstab, pytest.param(linalg.gmres, marks=pytest.m
 
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("b", [COMPLEX.real, COMPLEX], ids=["real", "complex"])
+@pytest.mark.full
 def test_solvers_of_jax(solver, b):
     check(lambda a, b: solver(lambda v: a @ v, b, tol=1e-13)[0], DEFINITE, b, rtol=1e-9)  # they iterate up to `tol`
 
@@ -103,6 +104,7 @@ OF_LINEAX = pytest.param(conjugate_gradients_of_lineax, marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize("f", [conjugate_gradients, OF_LINEAX])
+@pytest.mark.full
 def test_many_unknowns_of_a_solver_that_iterates(f):
     """Step by step the transpose would be wrong: it is refused, and values and tangents are right."""
     d, b = RNG.uniform(1, 2, (2, 300)), RNG.normal(size=(2, 300))

@@ -107,6 +107,7 @@ def test_for_with_bounds_of_data(step):
     agrees(ours, theirs)
 
 
+@pytest.mark.full
 def test_array_in_the_state():
     """States are a counter and an array that each iteration changes one element of."""
 

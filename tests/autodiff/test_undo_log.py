@@ -105,6 +105,7 @@ LANES = {f.__name__: f for f in (put, cholesky, pivoting, stack)}
 
 @pytest.mark.cpu
 @pytest.mark.parametrize("name", LANES)
+@pytest.mark.full
 def test_gradients_are_those_of_jax(name):
     f = LANES[name]
     got = jax.grad(lambda c: qd.vmap(f)(c).sum())(ROWS)

@@ -427,6 +427,7 @@ def test_an_element_that_an_iteration_writes_before_and_behind_its_load_is_refus
 
 
 @pytest.mark.cpu
+@pytest.mark.full
 def test_recurrences_on_rows_of_shared_memory():
     row = np.array([0, 3, 4, 4, 9, 30], np.int32)
 

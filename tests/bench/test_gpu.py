@@ -29,8 +29,8 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_module, "alternate", lambda calls, *_: [once for call in calls if call() is not None])
 
 
-@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", [n for n in WORKS if n not in ("first_call", "robots")])
+@pytest.mark.full
 def test_a_work_is_right_and_gives_rows(name: str) -> None:
     with Bench(small=True) as bench:
         rows = list(WORKS[name](bench))
@@ -193,6 +193,7 @@ def test_the_programs_in_cuda_compile(tmp_path: Path) -> None:
         assert peers.built(name).exists()
 
 
+@pytest.mark.full
 def test_every_figure_that_a_work_asks_of_cuda_is_printed_by_its_program() -> None:
     """Without a GPU nothing prints: the names stand in the sources, in formats that are filled in."""
     asked: set[tuple[str, str]] = set()

@@ -49,8 +49,8 @@ def case(peer: str, name: str):
     return pytest.param(peer, name, marks=[pytest.mark.slow] if name == "gradient_links" else [])
 
 
-@pytest.mark.sample(3)
 @pytest.mark.parametrize(("peer", "name"), [case(peer, name) for peer, table in TABLES.items() for name in table])
+@pytest.mark.full
 def test_a_gradient_is_right(peer: str, name: str) -> None:
     given, out = outputs(peer, name)
     check_of(peer, name)(given, out)
@@ -71,6 +71,7 @@ def test_a_wrong_result_is_noticed(peer: str, name: str) -> None:
         check_of(peer, name)(given, shifted)
 
 
+@pytest.mark.full
 def test_the_robot_moves_as_in_numpy() -> None:
     """A free base that falls and legs that touch the ground: in JAX's f32, step by step."""
     import jax
@@ -107,6 +108,7 @@ def test_the_report_of_memory() -> None:
     assert 60 < memory.variables_of_a_step() < 200
 
 
+@pytest.mark.full
 def test_a_first_call_is_a_part_of_its_process() -> None:
     began = time.perf_counter()
     taken = compile_time.first_call("lorenz", "gradient")

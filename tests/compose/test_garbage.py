@@ -27,6 +27,7 @@ def collector(monkeypatch):
 
 
 @pytest.mark.parametrize("count", [2000, 50_000])
+@pytest.mark.full
 def test_what_is_made_meanwhile_is_old(collector, count, monkeypatch):
     """A full collection that is due is not made either: it took 30 ms of a process's first gradient."""
     seen, made = [], []

@@ -101,8 +101,8 @@ def test_idle_lanes_do_not_fail(f: Callable[..., Any], options: dict[str, Any]) 
             np.testing.assert_allclose(jax.vmap(f, (None, 0))(X, keys), each(f, X, keys), rtol=1e-5)
 
 
-@pytest.mark.sample(4)
 @over_keys
+@pytest.mark.full
 def test_several_axes(f: Callable[..., Any]) -> None:
     keys = np.array([[0, 5], [8, 20], [7, 3]], np.int32)
     got = jax.jit(jax.vmap(jax.vmap(f, (None, 0)), (None, 0)))(X, keys)
@@ -112,8 +112,8 @@ def test_several_axes(f: Callable[..., Any]) -> None:
     np.testing.assert_allclose(got, np.stack([each(f, x, KEYS) for x in both], 1), rtol=1e-5)
 
 
-@pytest.mark.sample(4)
 @over_keys
+@pytest.mark.full
 def test_derivatives(f: Callable[..., Any]) -> None:
     tangent = np.linspace(1, 2, 8, dtype=np.float32)
     along = lambda k: jax.jvp(lambda x: f(x, k), (X,), (tangent,))[1]  # noqa: E731

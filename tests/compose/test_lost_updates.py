@@ -186,6 +186,7 @@ def test_special_values_and_those_that_wrap_are_no_accidents(index: str) -> None
         jax.block_until_ready(qd.jit(names["f"])(*args))
 
 
+@pytest.mark.full
 def test_long_chains_of_an_index_are_walked_without_recursion() -> None:
     def f(h: Any, k: Any, v: Any) -> Any:
         for i in qd.range(8):

@@ -250,6 +250,7 @@ TRANSFORMS = {
 
 @pytest.mark.parametrize("trips", [None, 3])
 @pytest.mark.parametrize("name", TRANSFORMS)
+@pytest.mark.full
 def test_a_second_process_derives_nothing_and_has_the_same_bits(on_disk, name, trips):
     (cold, warm), (made, work) = _twice(TRANSFORMS[name](_chain(1.25, trips)), X)
     _same(warm, cold)

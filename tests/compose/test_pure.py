@@ -322,6 +322,7 @@ def test_equal_programs_with_other_derivatives(pure):
         assert np.array_equal(grads[1], 2 * X)
 
 
+@pytest.mark.full
 def test_another_process_finds_it(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(

@@ -186,6 +186,7 @@ def test_a_rule_of_jax_that_was_replaced_has_no_key(monkeypatch):
     assert _key().reason == "primitive sin"
 
 
+@pytest.mark.full
 def test_a_second_process_does_not_ask_jax_for_tangents(tmp_path, monkeypatch):
     def gradient(x):
         return jax.jit(jax.grad(lambda x: qd.jit(_function(value="part(x[i]) * c", captured=2.5))(x).sum()))(x)

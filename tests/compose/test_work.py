@@ -185,8 +185,8 @@ def work(f: Any) -> dict[str, int]:
     return found
 
 
-@pytest.mark.sample(2)
 @pytest.mark.parametrize(("make", "n"), CASES, ids=lambda case: getattr(case, "__name__", ""))
+@pytest.mark.full
 def test_twice_the_size_is_at_most_twice_the_work(make: Callable[[int], Any], n: int) -> None:
     work(make(4 * n + 1))  # caches of JAX and ours for what is the same in all sizes
     small, middle, large = (work(make(size)) for size in (n, 2 * n, 4 * n))

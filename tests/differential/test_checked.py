@@ -106,6 +106,7 @@ def test_stages_of_task_programs(first: int) -> None:
 
 @EXAMPLES
 @given(programs(), st.integers(0, 1000))
+@pytest.mark.full
 def test_stages_of_programs_with_control_flow(case: Case, seed: int) -> None:
     Wanted(case, seed).stages()
 
@@ -127,6 +128,7 @@ def test_machine_code_of_programs_with_control_flow(target: str, examples: int) 
 
 
 @pytest.mark.parametrize("target", ["avx512", "scalar"])
+@pytest.mark.full
 def test_machine_code_in_the_shortest_parts(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each part of a function that is left by a failed check tells its caller."""
     monkeypatch.setattr("lowering.llvm.parts.PART", 1)

@@ -48,6 +48,7 @@ def check(target: str, examples: int, tolerance: Tolerance = EXACT, **shape: obj
 
 
 @pytest.mark.parametrize(("target", "examples"), [("avx512", 40), ("avx2", 15), ("portable", 15), ("scalar", 15)])
+@pytest.mark.full
 def test_targets(target: str, examples: int) -> None:
     check(target, examples)
 

@@ -133,6 +133,7 @@ def test_contraction_without_fusion(case: Case) -> None:
 
 @EXAMPLES
 @given(task_programs(), SIDES)
+@pytest.mark.full
 def test_the_pipeline(case: Case, mode: str) -> None:
     check_pipeline(case, MODES[mode])
 

@@ -58,8 +58,8 @@ def calls():
         yield pytest.param(name, call, id=name, marks=[] if name in SHORT else [pytest.mark.slow])
 
 
-@pytest.mark.sample(6)
 @pytest.mark.parametrize(("name", "call"), [*calls()])
+@pytest.mark.full
 def test_a_call_of_each_shape_and_dtype(name: str, call) -> None:
     rng = np.random.default_rng(0)
     for dtype in ("bool", "uint8", "float32", "complex64") if name in SHORT else DTYPES:

@@ -61,6 +61,7 @@ def test_a_terminal_shows_stage_task_and_count_and_is_cleared() -> None:
     assert lines[-1] == "done\r\n"
 
 
+@pytest.mark.full
 def test_a_terminal_shows_nothing_of_what_is_quick_or_silenced() -> None:
     assert seen_by_a_terminal(60.0) == "done\r\n"
     assert seen_by_a_terminal(0.01, QD_PROGRESS="0") == "done\r\n"

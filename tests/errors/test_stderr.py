@@ -100,6 +100,7 @@ def test_a_failing_check_under_jit(texts: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("mode", ["off", "remove_frames"])
+@pytest.mark.full
 def test_modes_that_show_all(mode: str) -> None:
     tracing, gradient = shown([PROGRAMS["tracing"][0], PROGRAMS["a gradient"][0]], mode)
     if mode == "off":

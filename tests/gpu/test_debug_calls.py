@@ -53,6 +53,7 @@ def late(put: Callable[[Any], Any], x: np.ndarray) -> Any:
     return work(*put((x, np.ones((400, 400), np.float32))))
 
 
+@pytest.mark.full
 def test_arguments_that_are_not_there_yet(put) -> None:
     """Python is called back in a thread of XLA's then, which knows nothing of a block of `jax.enable_x64`."""
     function = qd.jit(read, options={"debug": True})

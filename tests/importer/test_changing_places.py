@@ -76,6 +76,7 @@ def run(cases: Iterable[Case], way: str, lib: Any = Lax) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.full
 def test_random_programs(way):
     for first in range(drawn(2)):
         run((case(10 * first + k + 1000 * WAYS.index(way)) for k in range(TOGETHER)), way)

@@ -45,6 +45,7 @@ def distance(got, want) -> float:
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
+@pytest.mark.full
 def test_eigenvalues_and_vectors(n, dtype):
     a = matrices(n, dtype)
     f = lambda a: linalg.eig(a, compute_left_eigenvectors=True, compute_right_eigenvectors=True)  # noqa: E731

@@ -56,6 +56,7 @@ def test_gradients_of_incomplete_gamma():
 
 
 @pytest.mark.parametrize("name", ["gamma", "loggamma"])
+@pytest.mark.full
 def test_samples(name):
     seeds, a = np.arange(6, dtype=np.uint32), np.array([1e-3, 0.2, 1, 3, 50, 1e4], np.float32)
     draw = getattr(jax.random, name)
@@ -63,6 +64,7 @@ def test_samples(name):
     check(lambda s, a: jax.grad(lambda a: draw(jax.random.key(s), a))(a), seeds, a, rtol=1e-3)
 
 
+@pytest.mark.full
 def test_samples_of_distributions_with_gamma_inside():
     seeds = np.arange(4, dtype=np.uint32)
     check(

@@ -39,6 +39,7 @@ FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
 
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16], ids=["f16", "bf16"])
 @pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.full
 def test_errors_are_at_most_those_of_jax(name: str, dtype: Any) -> None:
     f, keys = FUNCTIONS[name], jax.random.split(jax.random.key(0))
     a, x = jax.random.normal(keys[0], (LANES, N, N), dtype), jax.random.normal(keys[1], (LANES, N), dtype)

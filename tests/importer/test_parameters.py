@@ -71,6 +71,7 @@ def test_values(case: Case) -> None:
     check(case.fn, *case.args)
 
 
+@pytest.mark.full
 def test_cases_draw_what_rules_account_for(drawn: Any) -> None:
     missing = []
     for name, rule in ALL.items():

@@ -75,6 +75,7 @@ def place(name: str) -> str:
         (root, -X[3:], "The maximum number of steps was reached in the nonlinear solver."),
     ],
 )
+@pytest.mark.full
 def test_the_words_of_the_library_and_the_line_of_the_user(f, good, message) -> None:
     bad = X * 1000 if f is solve else X
     text = message_of(f, bad)

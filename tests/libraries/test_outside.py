@@ -75,6 +75,7 @@ def derivative(batched: Callable[..., Any], arguments: tuple[Any, ...], way: str
 
 
 @pytest.mark.parametrize(("name", "lane", "way"), [*programs()])
+@pytest.mark.full
 def test_as_under_vmap(name: str, lane: Lane, way: str) -> None:
     with jax.enable_x64(True):
         try:

@@ -40,6 +40,7 @@ def large(size: int, step: int, limit: int = 9):
 ARGUMENTS = [np.linspace(-1, 1, 9, dtype=np.float32), np.zeros(9, np.float32)]
 
 
+@pytest.mark.full
 def test_more_than_a_stack():
     agrees(large(1 << 22, 700_001), ARGUMENTS, TARGETS)
 

@@ -101,6 +101,7 @@ def arguments(rng: np.random.Generator, n: int, m: int) -> list[np.ndarray]:
     return [whole, some, rng.integers(-9, 9, m, np.int32), rng.integers(0, m, m, np.int32)]
 
 
+@pytest.mark.full
 def test_random_rows_agree_with_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "is_faster", lambda *_: True)
     along, loops = 0, 0
@@ -174,8 +175,8 @@ def test_sums_of_floats_keep_their_order_without_fast_math() -> None:
         assert ALONG not in plan_task(task, Target.named("avx512"), EmitOptions(vectorize=vectorize)).reason
 
 
-@pytest.mark.sample(3)
 @pytest.mark.parametrize("n", [1, 64, 77, 512])
+@pytest.mark.full
 def test_softmax_and_standardised_rows_in_lanes(n: int) -> None:
     def standardised(x: jax.Array) -> jax.Array:
         return (x - jnp.mean(x)) / (jnp.std(x) + 0.1)

@@ -125,6 +125,7 @@ def test_accesses_of_lanes_have_no_branches_without_masks() -> None:
     assert "masked.gather" in emit_task(task, fast, EmitOptions(vectorize=True)).text
 
 
+@pytest.mark.full
 def test_lanes_ordered_by_trips_keep_branches_of_accesses() -> None:
     rows = """program p(last: ref[i32,5000], col: ref[i32,80], x: ref[f32,80])
   buffer y: ref[f32,5000]

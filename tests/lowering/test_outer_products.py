@@ -142,6 +142,7 @@ def check(case: Case, seed: int = 0) -> None:
     ],
     ids=str,
 )
+@pytest.mark.full
 def test_nests(case: Case) -> None:
     check(case)
 

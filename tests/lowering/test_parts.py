@@ -127,6 +127,7 @@ class MakeRare(Rebuilder):
 
 
 @pytest.mark.usefixtures("cut_often")
+@pytest.mark.full
 def test_random_programs_whose_branches_are_rare() -> None:
     @settings(max_examples=drawn(40), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(programs())
@@ -233,6 +234,7 @@ def fan(width: int) -> Program:
     return program((x, y), task(40, body), (y,))
 
 
+@pytest.mark.full
 def test_values_cross_borders_in_memory_whose_places_are_taken_again() -> None:
     width = 1000
     code = emit_task(fan(width).tasks[0], Target.named("avx512")).text
@@ -255,6 +257,7 @@ def chain(steps: int) -> Program:
     return program((x, y), task(40, body), (y,))
 
 
+@pytest.mark.full
 def test_long_bodies_are_cut_and_short_ones_are_not() -> None:
     assert "qd_part" not in emit_task(chain(1000).tasks[0], Target.named("avx512")).text
     code = emit_task(chain(4000).tasks[0], Target.named("avx512")).text

@@ -150,8 +150,8 @@ def test_more_machine_code(kind, size):
         agree(program, args, "avx512", kind)
 
 
-@pytest.mark.sample(3)
 @pytest.mark.parametrize(("n", "mean"), [(2 * BLOCK + 77, 2), (700, 90), (90, 900)])
+@pytest.mark.full
 def test_blocks_and_parts_of_blocks(n, mean):
     """Several blocks; one that is cut as it has many positions; one of which no part is small enough."""
     program, args = next(drawn(7, "neighbours", n, mean))

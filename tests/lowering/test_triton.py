@@ -278,6 +278,7 @@ def test_sums_of_conditional_values_in_loops():
 
 
 @pytest.mark.parametrize(("bins", "dtype"), [(1, "i32"), (63, "u32"), (64, "i32"), (130, "u32")])
+@pytest.mark.full
 def test_histograms(bins: int, dtype: str):
     made = parse_program(f"""program p(k: ref[i32,3000], h: ref[{dtype},{bins}])
   range_for i in 0:i32 : 3000:i32

@@ -146,6 +146,7 @@ def test_integers_wrap(dtype: str, op: str):
 
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 @pytest.mark.parametrize("op", ["add", "mul", "min", "max"])
+@pytest.mark.full
 def test_infinities_and_nan_of_any_tile_reach_all_that_follow(dtype: str, op: str):
     d, n = DType(dtype).numpy, 300
     for value, place in ((np.nan, 0), (np.nan, 31), (np.inf, 64), (-np.inf, 140), (np.nan, 299)):
@@ -497,6 +498,7 @@ def test_ranges_that_end_where_their_dtype_does(bounds: tuple[int, int]):
     scanned(FAR_SCAN, [np.array(bounds), np.array(3)], tilings=TILINGS[:1])
 
 
+@pytest.mark.full
 def test_ranges_beyond_32_bits():
     n = (1 << 31) + 5
     text = prefix(n).replace("0:i32", "0:i64").replace(f"{n}:i32", f"{n}:i64").replace("1:i32", "1:i64")
@@ -523,8 +525,8 @@ UNKNOWN = """program p(x: ref[f32,5000000], y: ref[f32,5000000], n: ref[i32], z:
 """
 
 
-@pytest.mark.sample(3)
 @pytest.mark.parametrize("device", ["sm_80", "sm_90", "sm_100", "gfx942", "gfx1100"])
+@pytest.mark.full
 def test_scans_compile_and_read_once_by_wide_loads(device: str):
     (task,) = parse_program(prefix(1 << 26)).tasks
     clear, walk = compile_kernels(emit_triton(task, FAST), device)
