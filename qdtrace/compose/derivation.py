@@ -114,7 +114,11 @@ def derived(
         linear = program.params[first : first + sum(mask)]
         program = replace(program, results=tuple(chosen(program.results, asked)))
         if spec.wrt is None:
-            return transpose.tangents_given(program, linear, given)
+            tangents = transpose.tangents_given(program, linear, given)
+            # residuals may have been chosen for more parameters than have a part in the direction
+            moves = chosen(spec.directions[spec.place], mask)
+            still = [v for v, does in zip(linear, moves, strict=True) if not does]
+            return transpose.without_tangents(tangents, still) if still else tangents
         adjoints = transpose.transpose(program, linear, stacks, given)
         count(derivations=1)
         params, last, end = adjoints.params, first + len(given) + sum(spec.out), first + len(given) + sum(asked)
