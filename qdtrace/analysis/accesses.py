@@ -10,9 +10,9 @@ from qdtrace.analysis.memory import TaskMemory
 from qdtrace.analysis.uniformity import analyse_uniformity
 from qdtrace.analysis.updates import Updates
 from qdtrace.frozen import frozen
-from qdtrace.ir.memory import indices_of, reference
-from qdtrace.ir.primitives import ACCUM, FOR, LOAD, STORE
-from qdtrace.ir.program import is_global
+from qdtrace.ir.memory import indices_of, reference, values_of
+from qdtrace.ir.primitives import ACCUM, BOUND, FOR, LOAD, STORE
+from qdtrace.ir.program import Var, is_global
 from qdtrace.ir.walk import definitions, walk_nested
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ class Race:
     kind: str
     """`steps` (one element, and no iteration asks which one it is), `update` (one element, whose old value is read),
     `last` (one element), `lost` (an update of what the element held), `twice` (another store), `neighbour` (it is
-    read), `counted` (what all accumulate is read) or `stored` (another store, where any may stay but in gradients)."""
+    read), `counted` (what all accumulate is read) or `stored` (another store of another value, where any may stay but
+    in gradients)."""
     store: Eqn
     operation: str | None = None
     """The accumulation that is the same as a lost update: `add`, `sub`, `mul`, `min` or `max`; None if none is."""
@@ -80,3 +81,29 @@ class Accesses:
     def is_one_element(self, eqn: Eqn) -> bool:
         """Returns whether all iterations access one element."""
         return all(map(self.is_uniform, indices_of(eqn)))
+
+    def stores_one_value(self, store: Eqn) -> bool:
+        """Returns whether iterations that store to one element store one value: it follows from the indices."""
+        known = {self.updates.number(self._unchecked(a)) for a in indices_of(store)}
+        written = {reference(s.eqn) for s in self.sites}
+        work: list[Atom] = [*values_of(store)]
+        seen: set[Atom] = set()
+        while work:
+            atom = work.pop()
+            if self.is_uniform(atom) or atom in seen or self.updates.number(self._unchecked(atom)) in known:
+                continue
+            seen.add(atom)
+            made = self.updates.made.get(atom) if isinstance(atom, Var) else None
+            if made is None or made.blocks:
+                return False
+            if made.primitive is LOAD and reference(made) not in written and is_global(made.invars[0]):
+                work += indices_of(made)
+            elif made.primitive.effects and made.primitive is not BOUND:
+                return False
+            else:
+                work += made.invars
+        return True
+
+    def _unchecked(self, atom: Atom) -> Atom:
+        made = self.updates.made.get(atom) if isinstance(atom, Var) else None
+        return atom if made is None or made.primitive is not BOUND else made.invars[0]

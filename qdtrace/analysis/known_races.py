@@ -116,10 +116,13 @@ class _Comparison:
             if store.primitive is STORE and self._meets(places, writers):
                 if update is not None:
                     return Race("lost", store, update.operation)
-                if not self.found.is_uniform(values_of(store)[0]) and not self.found.updates.loads(indices_of(store)):
+                is_one = self.found.stores_one_value(store)
+                if not is_one and not self.found.updates.loads(indices_of(store)):
                     return Race("twice", store)
                 value = values_of(store)[0]
-                stored = stored or (Race("stored", store) if isinstance(value, Var) and value.dtype.is_float else None)
+                numbers = {self.found.updates.number(values_of(e)[0]) for e, _ in stores if e.primitive is STORE}
+                if isinstance(value, Var) and value.dtype.is_float and not (is_one and len(numbers) == 1):
+                    stored = stored or Race("stored", store)
             added = [p for e, p in stores if e.primitive is ACCUM]
             if store.primitive is STORE and self._meets(places, added):
                 return Race("twice", store)

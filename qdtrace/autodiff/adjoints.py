@@ -37,14 +37,22 @@ class Adjoints(dict[Var, "Atom"]):
 class Backward:
     """Emits the backward walk over a task, after `sweep` has computed the values that it needs."""
 
-    def __init__(self, sweep: Sweep, active: frozenset[Var], sure: Container[Atom], memory: dict[Var, Var]) -> None:
+    def __init__(
+        self,
+        sweep: Sweep,
+        active: frozenset[Var],
+        sure: Container[Atom],
+        memory: dict[Var, Var],
+        contested: Container[Eqn] = (),
+    ) -> None:
         """`sure` are variables that are tangents at all times (`partials`). `memory` has the adjoint of each active
-        reference."""
+        reference. `contested` are stores to elements that other iterations may store to as well."""
         self.sweep = sweep
         self.builder = sweep.builder
         self.active = active
         self.sure = sure
         self.memory = memory
+        self.contested = contested
         self.loop: Callable[[Eqn, Env, Adjoints], None]
         """Walks back through a loop."""
 
@@ -129,10 +137,28 @@ class Backward:
         op = eqn.params.get("op", "")
         if op not in ("", "add"):
             raise GradientError(f"needs accumulation by `add` in reverse mode, got `{op}`", loc=eqn.loc)
+        zero = literal(0, ref.dtype)
+        if value in self.active and eqn in self.contested:
+            self.add(adjoints, value, self._taken(ref, at))
+            return
         if value in self.active:
             self.add(adjoints, value, self.builder.load(ref, *at))
         if not op:
-            self.builder.store(ref, literal(0, ref.dtype), *at)
+            self.builder.store(ref, zero, *at)
+
+    def _taken(self, ref: Var, at: Sequence[Atom]) -> Atom:
+        """Exchanges an element with 0 and returns what it was, to the first iteration that comes here.
+
+        The others find 0, and need no atomic operation: one that all iterations make on one element takes long.
+        """
+        zero = literal(0, ref.dtype)
+        with self.builder.block() as then:
+            taken = then.close((self.builder("atomic", ref, zero, *at, op="exchange"),))
+        with self.builder.block() as other:
+            left = other.close((zero,))
+        found = self.builder("ne", self.builder.load(ref, *at), zero)
+        (value,) = self.builder.emit("if", found, blocks=(taken, left))
+        return value
 
     def outer(self, blocks: Iterable[Block]) -> list[Var]:
         """Returns the active scalars from outside that the blocks use."""

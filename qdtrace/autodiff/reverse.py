@@ -3,12 +3,13 @@
 The reverse of a program runs those tasks again whose results are needed, then one reverse task for each task, from last
 to first. A reverse task has the range of its task: each iteration runs the body again for its values (a *sweep*), then
 walks back over it. The adjoint of memory is memory of the same shape. In the walk back, a load adds to the adjoint of
-its element; a store reads it and sets it to 0.
+its element; a store reads it and sets it to 0, at once where other iterations may store there (`atomics`).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import compress, repeat
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.most_trips import MostTrips
@@ -16,6 +17,7 @@ from qdtrace.analysis.index.trips import task_values
 from qdtrace.autodiff.activity import active_variables
 from qdtrace.autodiff.adjoints import Adjoints, Backward
 from qdtrace.autodiff.array_tape import choose_for_arrays
+from qdtrace.autodiff.atomics import check_atomics, contested_stores
 from qdtrace.autodiff.loops.cut import with_cut_loops
 from qdtrace.autodiff.loops.every_state import EveryState
 from qdtrace.autodiff.loops.needed import Needed
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
 
     from qdtrace.autodiff.loops.replay import Storage
     from qdtrace.autodiff.volatile import Accesses
-    from qdtrace.ir.program import Eqn, Task
+    from qdtrace.ir.program import Atom, Eqn, Task
     from qdtrace.ir.types import DType
 
 
@@ -54,8 +56,10 @@ def reverse(
     results: Sequence[Var],
     known: Given | None = None,
     stacks: Stacks | None = None,
+    wanted: Sequence[bool] | None = None,
 ) -> Program:
-    """Returns the program that computes the adjoints of `inputs`, in order; these are parameters, and taken as zero.
+    """Returns the program that computes the adjoints of `inputs`, all or the `wanted` ones, in order; the inputs are
+    parameters, and taken as zero.
 
     Its parameters are those of the program, then the contents that are `known`, then the adjoints of `results`, in
     order. The choices of storage for loops are added to `stacks`. Raises GradientError if the program has no reverse.
@@ -107,15 +111,17 @@ def reverse(
         choose_for_arrays(task, found, zero, trips, stacks)
         sweep = Sweep(Builder(), memory, (before, behind), found, zero, is_checked=is_checked)
         tasks.append(_reverse_task(task, sweep, trips, active, sure, adjoints, stacks))
-    return replace(
+    made = replace(
         program,
         params=(*program.params, *known.params.values(), *(given[v] for v in results)),
         buffers=(*versions.buffers, *buffers, *scratch),
         tasks=tuple(tasks),
-        results=tuple(adjoints[v] for v in inputs),
+        results=tuple(adjoints[v] for v in compress(inputs, repeat(True) if wanted is None else wanted)),
         initial={**versions.initial, **initial},
         donated_from={},
     )
+    check_atomics(made, frozenset(adjoints.values()))
+    return made
 
 
 def _run_again(program: Program, accessed: Mapping[int, Accesses], known: Given, zero: frozenset[Var]) -> set[int]:
@@ -151,7 +157,8 @@ def _reverse_task(
     """Returns the reverse of one task, which `sweep` emits."""
     builder, found, zero = sweep.builder, sweep.accesses, sweep.zero
     sweep.tape.measure(task, trips)
-    backward = Backward(sweep, active, sure, {v: a for v, a in adjoints.items() if v in active})
+    contested = contested_stores(task, active)
+    backward = Backward(sweep, active, sure, {v: a for v, a in adjoints.items() if v in active}, contested)
 
     needed = Needed(task, found.volatile, active, zero)
 
@@ -176,18 +183,25 @@ def _reverse_task(
     with builder.block() as head:
         sweep.plain(task.head, env, live=True)
     index = task.index and Var(task.index.type, task.index.hint)
-    if task.index is not None and index is not None:
-        env[task.index] = index
+    start, stop = sweep.atoms(env, (task.start, task.stop))
     with builder.block() as body:
+        if task.index is not None and index is not None:
+            env[task.index] = _from_the_end(builder, index, start, stop) if contested else index
         sweep.recorded(task.body.eqns, env, live=True)
         walked = Adjoints()
         backward.walk((*task.head, *task.body.eqns), env, walked)
     _need_room(task, sweep, stacks)
-    start, stop = sweep.atoms(env, (task.start, task.stop))
     whole = Block((), (*sweep.hoisted, *body.eqns))
     return replace(
         task, index=index, start=start, stop=stop, head=tuple(head.eqns), body=whole, name=f"{task.name}_reverse"
     )
+
+
+def _from_the_end(builder: Builder, index: Var, start: Atom, stop: Atom) -> Atom:
+    """Returns the iteration as far from the end as the index is from the start. Where one thread runs all iterations,
+    what is left of stores to one element is the last one, and the first that its reverse comes to."""
+    last = builder("sub", builder("add", start, stop), literal(1, stop.dtype))
+    return builder("sub", last, index)
 
 
 def _need_room(task: Task, sweep: Sweep, stacks: Stacks) -> None:

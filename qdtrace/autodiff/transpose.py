@@ -12,13 +12,12 @@ from qdtrace.autodiff.partials import not_linear
 from qdtrace.autodiff.residuals import Given, keeping, loading_given
 from qdtrace.autodiff.reverse import reverse
 from qdtrace.autodiff.zeros import changing_with, zeros_of
-from qdtrace.errors import old_value_refused
 from qdtrace.ir.custom import without_rules
 from qdtrace.ir.memory import written
-from qdtrace.ir.primitives import ATOMIC, BITCAST, CHECK, CUSTOM, WHILE
+from qdtrace.ir.primitives import BITCAST, CHECK, CUSTOM, WHILE
 from qdtrace.ir.program import Program, Stage, Var, literal
 from qdtrace.ir.rebuild import Rebuilder
-from qdtrace.ir.walk import walk_inside, walk_program, walk_task
+from qdtrace.ir.walk import walk_inside, walk_program
 from qdtrace.passes.dead_code import DeadCode
 
 if TYPE_CHECKING:
@@ -29,8 +28,15 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Atom, Eqn
 
 
-def transpose(program: Program, linear: Sequence[Var], stacks: Stacks, residuals: Sequence[Moment] = ()) -> Program:
-    """Returns the program that computes adjoints of the `linear` parameters from adjoints of the results.
+def transpose(
+    program: Program,
+    linear: Sequence[Var],
+    stacks: Stacks,
+    residuals: Sequence[Moment] = (),
+    wanted: Sequence[bool] | None = None,
+) -> Program:
+    """Returns the program that computes adjoints of the `linear` parameters, all or the `wanted` ones, from adjoints of
+    the results.
 
     Its parameters are those of the program, with residuals and adjoints of the results in place of the linear ones.
     The linear ones are taken as zero: no coefficient of a linear operation depends on them.
@@ -38,7 +44,8 @@ def transpose(program: Program, linear: Sequence[Var], stacks: Stacks, residuals
     asked = changing_with(program, linear)
     _refuse_decisions(program, linear, asked)
     _refuse_steps(program, linear, asked)
-    made = reverse(_without_checks(program, asked), linear, program.results, Given(program, residuals), stacks)
+    given = Given(program, residuals)
+    made = reverse(_without_checks(program, asked), linear, program.results, given, stacks, wanted)
     refuse_transposes(made)  # `made` may need the value of a function of which only the transpose is known
     own = len(program.params)
     first = program.params.index(linear[0])
@@ -138,16 +145,6 @@ def without_tangents(program: Program, linear: Sequence[Var]) -> Program:
         initial={**program.initial, **{v: literal(0, v.dtype) for v in linear}},
     )
     return DeadCode()(made)
-
-
-def check_atomics(program: Program) -> None:
-    """Raises GradientError if a derivative runs atomics again: threads would get other old values than the primal."""
-    if not any(e.primitive is ATOMIC for e in walk_program(program)):
-        return
-    for task in DeadCode()(without_rules(program)).tasks:
-        for eqn in walk_task(task) if task.index is not None else ():
-            if eqn.primitive is ATOMIC:
-                raise old_value_refused(eqn.params["op"], eqn.loc)
 
 
 def refuse_transposes(program: Program) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from qdtrace.autodiff import transpose
 from qdtrace.autodiff.activity import active_variables
+from qdtrace.autodiff.atomics import check_atomics
 from qdtrace.autodiff.extremes import has_extremes, with_extremes
 from qdtrace.autodiff.linearity import (
     dependent_variables,
@@ -119,13 +120,13 @@ def derived(
             moves = chosen(spec.directions[spec.place], mask)
             still = [v for v, does in zip(linear, moves, strict=True) if not does]
             return transpose.without_tangents(tangents, still) if still else tangents
-        adjoints = transpose.transpose(program, linear, stacks, given)
+        adjoints = transpose.transpose(program, linear, stacks, given, tuple(chosen(spec.wrt, mask)))
         count(derivations=1)
         params, last, end = adjoints.params, first + len(given) + sum(spec.out), first + len(given) + sum(asked)
         parts, changes = iter((*params[own:first], *params[end:])), iter(params[last:end])
         moved = [next(changes if k >= own else parts) for m in spec.directions for k, moves in enumerate(m) if moves]
         params = (*params[:own], *unused, *params[first:last], *moved, *parts)
-        return replace(adjoints, params=params, results=tuple(chosen(adjoints.results, chosen(spec.wrt, mask))))
+        return replace(adjoints, params=params)
 
     staged = made.staged.on(machine.platform)
     program = staged.program
@@ -148,7 +149,8 @@ def derived(
             refs = references(joined)
             unused = [Var(refs[r].type, refs[r].hint) for _, r in spec.residuals]
             program = transposed(split(staged.canonical), (), unused)
-    transpose.check_atomics(program)
+    if spec.wrt is None:
+        check_atomics(program)
     program = replace(program, name=f"{spec.program.name}_{'d' if spec.wrt is None else 'r'}{len(spec.directions)}")
     if any(spec.absent):
         program = reads_none(program, tuple(chosen(program.params[:own], spec.absent)))

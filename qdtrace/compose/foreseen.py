@@ -61,9 +61,9 @@ _RACES = {
         "accumulate: `b[k] += v`; or run the loop in one thread, in order: `qd.range(n, serial=True)`",
     ),
     "stored": (
-        "two iterations store to the same element of `{name}`: one value stays, and both get the element's gradient",
-        "run the loop in one thread, in order: `qd.range(n, serial=True)`; or store what all of them share in front of "
-        "the loop",
+        "two iterations store to the same element of `{name}`: one value stays, and any of them gets the element's "
+        "gradient",
+        "run the loop in one thread, in order: `qd.range(n, serial=True)`",
     ),
 }
 

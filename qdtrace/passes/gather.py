@@ -27,7 +27,7 @@ from qdtrace.analysis.machine import CPU
 from qdtrace.analysis.memory import TaskMemory
 from qdtrace.analysis.scattered import reads_before_writes, scattering
 from qdtrace.ir.memory import values_of
-from qdtrace.ir.primitives import LOAD, Effect
+from qdtrace.ir.primitives import ATOMIC, LOAD, Effect
 from qdtrace.ir.program import is_local, ref_type
 from qdtrace.ir.walk import task_refs, walk_all, walk_task
 from qdtrace.passes.base import Pass
@@ -148,6 +148,8 @@ def _may_move(found: ScatteringTask, ref: Var) -> bool:
     eqns = [e for e in walk_all(task.body.eqns) if not needed.isdisjoint(e.outvars)]
     inside = [e for eqn in eqns for e in walk_all([eqn])]
     if any(e.primitive.effects and e.primitive is not LOAD and not e.primitive.writes for e in inside):
+        return False
+    if any(e.primitive is ATOMIC and e.outvar in needed for e in inside):  # its old value is there once
         return False
     loads = [e for e in inside if e.primitive is LOAD]
     if any(is_local(e.invars[0]) or e.invars[0] is ref for e in loads):

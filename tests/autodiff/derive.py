@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from qdtrace.autodiff import transpose
+from qdtrace.autodiff.atomics import check_atomics
 from qdtrace.autodiff.extremes import with_extremes
 from qdtrace.autodiff.loops.policy import Stacks
 from qdtrace.autodiff.split import with_split_tasks
@@ -45,7 +46,8 @@ def derive(
         made = transpose.transpose(made, linear, stacks or Stacks(), residuals)
     elif residuals:
         made = transpose.tangents_given(made, linear, residuals)
-    transpose.check_atomics(made)
+    if wrt is None:
+        check_atomics(made)
     return _finished(made, f"{'d' if wrt is None else 'r'}{len(directions)}")
 
 

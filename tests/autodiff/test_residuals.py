@@ -168,10 +168,10 @@ def test_forward_mode_derives_no_reverse(work):
 def test_tasks_run_again_if_the_reverse_of_joined_tasks_is_refused(monkeypatch):
     """Residuals are numbered by joined tasks, so the reverse of the user's own tasks takes none."""
 
-    def refusing(program, linear, stacks, residuals=()):
+    def refusing(program, linear, stacks, residuals, wanted):
         if residuals:
             raise qd.GradientError("refused")
-        return own(program, linear, stacks, residuals)
+        return own(program, linear, stacks, residuals, wanted)
 
     own = transpose.transpose
     monkeypatch.setattr(transpose, "transpose", refusing)
