@@ -56,6 +56,7 @@ from qdtrace.trace.cells import Cell, local
 from qdtrace.trace.checks import check
 from qdtrace.trace.conditions import break_if, continue_if, otherwise, when
 from qdtrace.trace.loops import ndrange, range, while_
+from qdtrace.trace.pushes.append import Append, append
 from qdtrace.trace.structs import dataclass
 from qdtrace.vmap import vmap
 
@@ -74,6 +75,7 @@ saved_calls.register()
 timeline.register()
 
 __all__ = [
+    "Append",
     "BackendError",
     "BoundsError",
     "Buffer",
@@ -95,6 +97,7 @@ __all__ = [
     "TraceValueError",
     "UnsupportedError",
     "VerifyError",
+    "append",
     "argsort",
     "atomic_add",
     "atomic_and",

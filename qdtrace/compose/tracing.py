@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -44,6 +45,8 @@ def staged_call(request: Request) -> tuple[Any, Call | None]:
             static_argnames=[k for k, a in kwargs.items() if _is_static(a)],
             name=name,
         )
+    if traced.root.is_exact:
+        options = replace(options, fast_math=False)
     leaves = request.leaves()
     given = [(leaves[number], limits) for number, limits in request.given]
     with depth_told(name, lambda: deepest_region(traced.root.items)), doing("importing", name, options=options):

@@ -200,7 +200,7 @@ def left_open(region: OpenRegion, loc: Loc | None) -> TraceValueError:
     )
 
 
-_STORES = {"qd_store", "qd_accum", "qd_update", "qd_assign", "qd_atomic"}
+_STORES = {"qd_store", "qd_accum", "qd_update", "qd_assign", "qd_atomic", "qd_push"}
 _current: ContextVar[TraceContext | None] = ContextVar("qdtrace_trace", default=None)
 _finished: weakref.WeakSet[Any] = weakref.WeakSet()
 

@@ -122,6 +122,8 @@ update_p = _marker("update", _nothing, results=0, shown="`b[i] += v`")
 have made and stored the sum. Restructuring makes it an accum or a store."""
 atomic_p = _marker("atomic", _accessed, results=1, shown="an atomic")
 """Updates an element atomically and returns the old value. Operands: handle, `nvalues` values, indices."""
+push_p = _marker("push", lambda handle, **_: ShapedArray((), handle.dtype), results=1, shown="a push")
+"""The next free place of a `qd.append`, whose number of elements is the operand; `pushes` replaces it."""
 local_p = _marker("local", _like, results=1)
 """A cell of the running thread."""
 lget_p = _marker("lget", _accessed, results=1, shown="reading a qd.local")
@@ -152,7 +154,7 @@ REGIONS = {for_p: "for", while_p: "while", when_p: "when"}
 BEGINS = {loop_begin_p: for_p, when_begin_p: when_p, while_begin_p: while_p}
 ENDS = {loop_end_p: for_p, when_end_p: when_p, while_end_p: while_p}
 CELL_ACCESSES = {lget_p, lset_p}
-BUFFER_ACCESSES = {read_p, assign_p, load_p, store_p, accum_p, accum_along_p, update_p, atomic_p}
+BUFFER_ACCESSES = {read_p, assign_p, load_p, store_p, accum_p, accum_along_p, update_p, atomic_p, push_p}
 ACCESSES = CELL_ACCESSES | BUFFER_ACCESSES | {reach_p}
 MAKERS = {alloc_p, buffer_p, local_p}
 READS = {read_p, load_p, lget_p}
@@ -169,13 +171,9 @@ def _batched_read(primitive: Primitive) -> Callable[..., Any]:
         size = next((x.shape[a] for x, a in zip(indices, index_axes, strict=True) if a is not None), None)
         if handle_axis is not None or size is None or size > _VMAP_LIMIT:
             return refuse(operands, axes)
-        rows = [
-            primitive.bind(
-                handle, *(x if a is None else x[k] for x, a in zip(indices, index_axes, strict=True)), **params
-            )
-            for k in builtin_range(size)
-        ]
-        return jnp.stack(rows), 0
+        pairs = [*zip(indices, index_axes, strict=True)]
+        rows = [[x if a is None else x[k] for x, a in pairs] for k in builtin_range(size)]
+        return jnp.stack([primitive.bind(handle, *row, **params) for row in rows]), 0
 
     return rule
 

@@ -30,6 +30,7 @@ from qdtrace.trace.nesting import deepest_named
 from qdtrace.trace.own_indices import check_indices
 from qdtrace.trace.placement import check_cell, check_jump, check_maker, placed
 from qdtrace.trace.pruning import prune
+from qdtrace.trace.pushes.places import place_pushes
 from qdtrace.trace.source import eqn_loc
 from qdtrace.trace.structure import NAMES, OpenBody, closed_over, has_arrays, shown
 from qdtrace.trace.tree import Root
@@ -65,6 +66,8 @@ def restructure(closed_jaxpr: Any, *, is_function: bool = False, has_refs: bool 
             warn_of_old_rows(eqns)
             warn_of_shared_keys(items)
         root.items = prune(items, root.results, build.checked_loads)
+        if is_function:
+            place_pushes(root)
     return root
 
 
@@ -246,6 +249,13 @@ class _Builder:
     def promote(self, eqn: JaxprEqn) -> Var:
         """Makes a value that is used as memory (`jax.tree.map` over buffers gives such) a buffer where it was made."""
         value: Any = eqn.invars[0]
+        if eqn.primitive is markers.push_p:
+            raise TraceValueError(
+                "a push needs a qd.append of the same function, got one of a function around it",
+                loc=eqn_loc(eqn),
+                help="a function of qd.vmap has memory of its own, and so has a qd.jit function that is called between "
+                "loops: return what shall be pushed, and push it in a loop",
+            )
         if isinstance(value, Literal) or self.homes[value] is not self.outermost:
             raise TraceTypeError(f"`{shown(eqn)}` needs a buffer, got a value", loc=eqn_loc(eqn))
         if value not in self.promoted:

@@ -51,7 +51,7 @@ class OpenBody:
         """Returns the equation of the region."""
         eqn: Any = self.eqn
         jaxprs = closed_over(self.items, eqn.outvars), *self.tests
-        return _region(eqn, eqn.invars, jaxprs, bounds=len(eqn.invars), own=len(eqn.outvars))
+        return region_of(eqn, eqn.invars, jaxprs, bounds=len(eqn.invars), own=len(eqn.outvars))
 
 
 def closed_over(eqns: Sequence[JaxprEqn], own: Sequence[Var] = (), results: Sequence[Any] = ()) -> Any:
@@ -66,7 +66,7 @@ def closed_over(eqns: Sequence[JaxprEqn], own: Sequence[Var] = (), results: Sequ
     return compat.jaxpr_of(eqns, [*own, *free], results)
 
 
-def _region(like: Any, first: Sequence[Any], jaxprs: tuple[Any, ...], **params: Any) -> JaxprEqn:
+def region_of(like: Any, first: Sequence[Any], jaxprs: tuple[Any, ...], **params: Any) -> JaxprEqn:
     """Returns a region, made of another one or of a begin marker, on operands of the same names as in its jaxprs."""
     params = {**like.params, **params, "jaxprs": jaxprs}
     effects = frozenset({compat.QD}).union(*(jaxpr.effects for jaxpr in jaxprs))
@@ -89,7 +89,7 @@ def with_bodies(
 
     jaxprs = tuple(map(changed, item.params["jaxprs"]))
     same = all(map(operator.is_, jaxprs, item.params["jaxprs"]))
-    return item if same else _region(item, bounds_of(item), jaxprs)
+    return item if same else region_of(item, bounds_of(item), jaxprs)
 
 
 def on_operands(eqn: JaxprEqn, names: Mapping[Any, Any]) -> JaxprEqn:
@@ -100,7 +100,7 @@ def on_operands(eqn: JaxprEqn, names: Mapping[Any, Any]) -> JaxprEqn:
     count = eqn.params["bounds"]
     inside = dict(zip(captured(eqn.params), operands[count:], strict=True))
     made = with_bodies(eqn, lambda eqns: [on_operands(e, inside) for e in eqns], inside)
-    return _region(made, operands[:count], made.params["jaxprs"])
+    return region_of(made, operands[:count], made.params["jaxprs"])
 
 
 def is_parallel(region: OpenBody) -> bool:

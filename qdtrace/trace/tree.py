@@ -32,6 +32,7 @@ class Root:
     """Atoms that are returned."""
     constants: dict[Var, Any] = field(default_factory=dict["Var", Any])
     """Variables of captured arrays, with their values."""
+    is_exact: bool = False  # if two tasks have to compute the same bits: `fast_math` is off
 
 
 def bounds_of(region: JaxprEqn) -> list[Any]:

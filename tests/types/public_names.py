@@ -30,6 +30,19 @@ Scalar = float | jax.Array
 Field = Callable[[jax.Array, Scalar], jax.Array]
 
 
+# --- results of unknown length
+@qd.jit
+def positive(x: jax.Array) -> tuple[qd.Append[jax.Array], qd.Append[Any], jax.Array]:
+    out, both = qd.append(9, like=0.0), qd.append(9, like=(0.0, x[0]))
+    for i in qd.range(x.shape[0]):
+        place = out.push(x[i])
+        assert_type(place, jax.Array)
+        both.push((place, x[i]))
+    assert_type(out, qd.Append[jax.Array])
+    assert_type(out.count, jax.Array)
+    return out, both, out.values[0]
+
+
 # --- buffers
 @qd.jit
 def buffers(x: jax.Array, like: npt.NDArray[np.float32], dtype: DTypeLike = jnp.float32) -> dict[str, jax.Array]:

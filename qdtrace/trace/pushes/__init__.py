@@ -1,0 +1,1 @@
+"""Results of unknown length, which loops push."""
