@@ -32,7 +32,7 @@ def refusal(jaxpr: Any, mapped: Sequence[bool]) -> str | None:
         return "no product"
     kernel = kernels()
     if kernel.is_left_to_xla(jaxpr):
-        return "one product of a transposed matrix"
+        return "one product of few terms, or of a transposed matrix"
     return kernel.refusal(jaxpr, mapped)
 
 

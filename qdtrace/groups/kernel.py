@@ -13,7 +13,7 @@ from jax.experimental.pallas import triton
 from qdtrace.groups import control, linalg, rules
 from qdtrace.groups.registry import evaluate
 from qdtrace.groups.tiles import Memory, RefusedError, padded
-from qdtrace.groups.work import LEAST, work_of
+from qdtrace.groups.work import FEW_TERMS, LEAST, work_of
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:
@@ -99,11 +99,15 @@ def _picks_lines(jaxpr: Any) -> bool:
 
 
 def is_left_to_xla(jaxpr: Any) -> bool:
-    """Returns whether XLA is faster: at one product alone, from 17 on, of a matrix that is transposed."""
+    """Returns whether XLA is faster: at one product alone, of few terms, or from 17 on of one that is transposed."""
     work = work_of(jaxpr)
     if len(work.products) != 1 or work.factors or work.has("scan"):
         return False
     (product,) = work.products
+    (axes, _), _ = product.params["dimension_numbers"]
+    sides = product.invars[0].aval.shape
+    if prod(sides[axis] for axis in axes) <= FEW_TERMS:
+        return True
     if max(n for v in product.invars for n in v.aval.shape) <= LEAST:
         return False
     return product.params["dimension_numbers"][0] != ((1,), (0,)) or work.has("transpose")

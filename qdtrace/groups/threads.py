@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.api import jit
+from qdtrace.groups.work import work_of
+from qdtrace.lanes.limits import FEW_LANES
 from qdtrace.lanes.loop import looped
 from qdtrace.trace import compat
 from qdtrace.trace.products import matrix_work
@@ -18,17 +20,22 @@ if TYPE_CHECKING:
 
 SIDE = 11
 """The longest side of an array. At 12, 20 predictions of a filter take twice as long as by a warp, at 11 a third."""
+FEW = 8
+"""The longest side of arrays that a thread holds in registers whatever the work, if lanes fill the GPU."""
 WORK = 8
 """Multiplications for each element that a lane reads or stores: fewer, and a warp is faster, as it reads rows at once.
 A product of two matrices has 3 at 9 x 9, a Cholesky factor 5, with a solve 22 (a factor counts as n^3)."""
 
 
-def is_for_threads(jaxpr: Any, mapped: Sequence[bool]) -> bool:
+def is_for_threads(jaxpr: Any, mapped: Sequence[bool], lanes: int) -> bool:
     """Returns whether values of the jaxpr of one lane are for a thread a lane."""
     opened = compat.open_jaxpr(jaxpr)
     avals = [v.aval for e in compat.all_eqns(opened.eqns) for v in (*e.invars, *e.outvars)]
-    if max((n for a in avals for n in a.shape[-2:]), default=0) > SIDE:
+    longest = max((n for a in avals for n in a.shape[-2:]), default=0)
+    if longest > SIDE:
         return False
+    if longest <= FEW and lanes >= FEW_LANES and work_of(jaxpr).factors:
+        return True
     own = [v for v, is_mapped in zip(opened.invars, mapped, strict=True) if is_mapped]
     return matrix_work(opened.eqns, 0) >= WORK * sum(v.aval.size for v in (*own, *opened.outvars))
 

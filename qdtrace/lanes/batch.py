@@ -11,9 +11,10 @@ from qdtrace.config import current
 from qdtrace.groups.choice import refusal, with_groups
 from qdtrace.groups.primitive import grouped
 from qdtrace.groups.threads import is_for_threads
+from qdtrace.lanes.limits import CPU, limits_on_gpu
 from qdtrace.lanes.loop import looped
 from qdtrace.lanes.panels import PANEL, with_kernels, with_tasks
-from qdtrace.lanes.stages import CPU, jaxprs_of, limits_on_gpu, named, stages_of, varying
+from qdtrace.lanes.stages import jaxprs_of, named, stages_of, varying
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def chosen_stages(plan: Plan, axes: Sequence[int | None]) -> tuple[list[Stage], 
     varies = varying(plan.element, given)
     if mode in ("batch", "group"):
         return stages_of(plan.element, varies, None), varies
-    limits = CPU if jax.default_backend() == "cpu" else limits_on_gpu(plan.element, plan.sizes[0])
+    limits = CPU if jax.default_backend() == "cpu" else limits_on_gpu(plan.element, plan.sizes[0], varies)
     return stages_of(plan.element, varies, limits), varies
 
 
@@ -76,7 +77,7 @@ def _batched(part: Any, operands: Sequence[Value], axes: Sequence[int | None], s
         if not as_groups:
             return (with_kernels(mapped) if on_cpu else mapped)(*xs)
         flags = [axis is not None for axis in in_axes]
-        by_threads = mode == "auto" and None not in axes and is_for_threads(part, flags)
+        by_threads = mode == "auto" and None not in axes and is_for_threads(part, flags, size)
         if not by_threads and (None in axes or refusal(part, flags) is not None):
             return with_groups(mapped)(*xs)
         return grouped(function, flags, by_threads=by_threads)(

@@ -12,44 +12,15 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.frozen import frozen
+from qdtrace.lanes.limits import behind, largest_result, stays
 from qdtrace.trace import compat
 from qdtrace.trace.products import FACTORISATIONS, multiplications
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
+    from qdtrace.lanes.limits import Limits
 
-@frozen
-class Limits:
-    """Sizes from which on a batched library is faster than a thread of each lane, on one kind of machine."""
-
-    product: int
-    """Multiplications of one product of two arrays."""
-    shared: int
-    """The same, where one operand is equal in all lanes: XLA makes one product of them."""
-    given: int
-    """The same, where the arrays of each lane are arguments, which lanes of a vector would gather."""
-    in_memory: int
-    """The same, where an array is too large for registers."""
-    side: int
-    """Side of a matrix that is factorised, or solved with."""
-    spectral: int
-    """Side of a matrix whose eigenvalues or singular values are asked for."""
-
-
-CPU = Limits(product=4097, shared=4097, given=512, in_memory=1024, side=17, spectral=17)
-"""Measured with AVX-512 and AVX2: docs/design/0045."""
-GPU = Limits(product=700, shared=256, given=700, in_memory=1024, side=9, spectral=8)
-"""Measured on an H100, where groups of threads have the work: docs/design/0050."""
-GPU_ALONE = Limits(product=1500, shared=256, given=1500, in_memory=1024, side=12, spectral=8)
-"""The same for f64 and complex numbers, which groups do not have, and beside what stays in the loop over lanes.
-Measured on an H200: docs/design/0045."""
-FEW_LANES = 1 << 16
-"""Lanes that leave most of a GPU idle, if a thread has each: an H200 runs 270,000 threads."""
-LONG = 64
-"""The fewest elements of an array whose operations fill a GPU where lanes do not."""
-MOST_IN_BATCH = 1 << 28
-"""Elements of one array of all lanes: XLA may keep several of them in memory, where a loop keeps none."""
 _NAME = re.compile(r"^(.+)\.batch_of_(\d+)$")
 _REGISTERS = 256
 """The most elements of an array of a lane that is held as scalars."""
@@ -79,11 +50,13 @@ def stages_of(jaxpr: Any, varies: Collection[Any], limits: Limits | None) -> lis
     eqns: list[Any] = opened.eqns
     if compat.has_markers(opened.effects):
         return []
-    bound = [_stays(eqn) for eqn in eqns]
+    bound = [stays(eqn) for eqn in eqns]
+    last = behind(eqns, bound) if limits is not None and limits.rows_behind else [False] * len(eqns)
     given = _given(eqns, opened.invars, varies)
     heavy = [
-        not stays and (limits is None or _is_heavy_inside(eqn, varies, limits) or _reads_rows(eqn, given, limits))
-        for eqn, stays in zip(eqns, bound, strict=True)
+        not is_bound
+        and (limits is None or is_last or _is_heavy_inside(eqn, varies, limits) or _reads_rows(eqn, given, limits))
+        for eqn, is_bound, is_last in zip(eqns, bound, last, strict=True)
     ]
     if not any(heavy):
         return []
@@ -93,30 +66,6 @@ def stages_of(jaxpr: Any, varies: Collection[Any], limits: Limits | None) -> lis
     _sink(eqns, at, [b or h for b, h in zip(bound, heavy, strict=True)], opened.outvars)
     stages = [Stage(tuple(e for e, k in zip(eqns, at, strict=True) if k == n), n % 2 == 0) for n in range(max(at) + 1)]
     return [stage for stage in stages if stage.eqns]
-
-
-def limits_on_gpu(jaxpr: Any, lanes: int) -> Limits | None:
-    """Returns the limits of the jaxpr of one element on a GPU; None if whatever may run for the whole batch does so."""
-    opened = compat.open_jaxpr(jaxpr)
-    every = list(compat.all_eqns(opened.eqns))
-    stays = any(map(_stays, opened.eqns))
-    if not stays and _is_of_rows(every, lanes):
-        return None
-    dtypes = {str(getattr(v.aval, "dtype", "")) for e in every for v in e.outvars}
-    is_wide = not dtypes.isdisjoint(("float64", "complex64", "complex128"))
-    return GPU_ALONE if is_wide or stays else GPU
-
-
-def _is_of_rows(eqns: Sequence[Any], lanes: int) -> bool:
-    """Returns whether a GPU needs the elements of long arrays side by side, as lanes are too few to fill it.
-
-    Loops stay with lanes: XLA starts a kernel for each operation of each of their steps.
-    """
-    if any(e.primitive.name == "scan" for e in eqns):
-        return False
-    sizes = [_result(e).size for e in eqns if e.outvars and next(compat.inner_jaxprs(e), None) is None]
-    is_small = lanes < FEW_LANES and lanes * max(sizes, default=0) < MOST_IN_BATCH
-    return is_small and sum(n for n in sizes if n >= LONG) > sum(sizes) / 2
 
 
 def varying(jaxpr: Any, given: Iterable[Any]) -> set[Any]:
@@ -157,7 +106,7 @@ def described(eqn: Any) -> tuple[str, int, str, str] | None:
     if found is None:
         return None
     one = _largest(compat.open_jaxpr(eqn.params["jaxpr"]).eqns)
-    shape = "x".join(map(str, _result(one).shape))
+    shape = "x".join(map(str, largest_result(one).shape))
     is_group = one.primitive.name == "qd_group"
     who = "a group of threads for each lane" if is_group else "array operations of XLA for all lanes together"
     codegen = "triton" if is_group else "xla"
@@ -173,22 +122,17 @@ def _largest(eqns: Iterable[Any]) -> Any:
     groups = [e for e in every if e.primitive.name == "qd_group"]
     return max(
         groups or [e for e in every if e.primitive.name in known] or every,
-        key=lambda e: _result(e).size,
+        key=lambda e: largest_result(e).size,
     )
-
-
-def _result(eqn: Any) -> Any:
-    """Returns the type of the largest result of an equation."""
-    return max((v.aval for v in eqn.outvars), key=lambda a: a.size)
 
 
 def _earliest(eqns: Sequence[Any], bound: Sequence[bool], heavy: Sequence[bool]) -> list[int]:
     """Returns the first stage in which each equation can run: those of the whole batch have even numbers."""
     known: dict[Any, int] = {}
     at: list[int] = []
-    for eqn, stays, is_heavy in zip(eqns, bound, heavy, strict=True):
+    for eqn, is_bound, is_heavy in zip(eqns, bound, heavy, strict=True):
         stage = max((known.get(v, 0) for v in eqn.invars if isinstance(v, compat.Var)), default=0)
-        if (stays and stage % 2 == 0) or (is_heavy and stage % 2 == 1):
+        if (is_bound and stage % 2 == 0) or (is_heavy and stage % 2 == 1):
             stage += 1
         at.append(stage)
         known.update(dict.fromkeys(eqn.outvars, stage))
@@ -208,14 +152,6 @@ def _sink(eqns: Sequence[Any], at: list[int], fixed: Sequence[bool], results: Se
             at[k] = max(at[k], min(readers))
         for v in operands:
             first[v] = min(first.get(v, at[k]), at[k])
-
-
-def _stays(eqn: Any) -> bool:
-    """Returns whether an equation is for the loop over lanes.
-
-    Lanes leave a `while` at different times, and only this package has its derivative; effects happen in each lane.
-    """
-    return bool(eqn.effects) or any(e.primitive.name == "while" for e in compat.all_eqns((eqn,)))
 
 
 def _given(eqns: Sequence[Any], arguments: Sequence[Any], varies: Collection[Any]) -> set[Any]:

@@ -16,9 +16,11 @@ from jax.interpreters import mlir
 
 import qdtrace as qd
 from benchmarks.array_lanes import cholesky_solve, kalman, predictions
+from qdtrace.groups import threads
 from qdtrace.groups.kernel import refusal, run_groups
 from qdtrace.groups.primitive import anywhere, by_loop, by_xla, group_p, grouped
 from qdtrace.lanes import batch as vmap_batch
+from qdtrace.lanes import limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -300,6 +302,75 @@ def test_few_lanes_of_long_rows_are_the_whole_batch() -> None:
     assert generators(row, [many], mode="auto") == ["llvm"]
     mapped = lambda x: qd.vmap(row)(x)  # noqa: E731
     same(jax.jit(gradient(mapped, 1))(x), gradient(jax.vmap(row), 1)(x), 1e-5)
+
+
+@pytest.mark.usefixtures("as_on_a_gpu")
+def test_small_products_alone_are_the_whole_batch() -> None:
+    for n, who in ((4, "xla"), (7, "xla"), (8, "llvm")):
+        a, b = (jax.ShapeDtypeStruct((1 << 16, n, n), "float32"),) * 2
+        assert generators(jnp.matmul, [a, b], mode="auto") == [who]
+        assert generators(lambda a, b: jnp.matmul(a.T, b), [a, b], mode="auto") == [who]
+        assert generators(lambda a, b: a @ b @ a, [a, b], mode="auto") == ["llvm"]
+    for depth, who in ((7, "xla"), (8, "triton")):
+        a, b = (jax.ShapeDtypeStruct((1 << 16, *shape), "float32") for shape in ((20, depth), (depth, 20)))
+        assert generators(jnp.matmul, [a, b], mode="auto") == [who]
+    a, v = jax.ShapeDtypeStruct((4, 4), "float32"), jax.ShapeDtypeStruct((1 << 16, 4), "float32")
+    assert generators(jnp.matmul, [a, v], (None, 0), "auto") == ["llvm"]
+
+
+@pytest.mark.usefixtures("as_on_a_gpu")
+def test_groups_have_the_derivatives_of_small_factors(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (limits, threads):
+        monkeypatch.setattr(module, "FEW_LANES", 3)
+    for n, is_group in ((6, False), (7, True), (8, True)):
+        a, v = drawn([(n, n), (n,)], 3)
+        a = a @ a.transpose(0, 2, 1) + jnp.eye(n)
+        for f, args in ((jnp.linalg.cholesky, [a]), (cholesky_solve, [a, v])):
+            mapped = lambda *xs, f=f: qd.vmap(f)(*xs)  # noqa: E731
+            (task,) = qd.jit(mapped).lower(*args).tasks
+            assert ("a group of threads in derivatives" in task.reason) == is_group
+            same(jax.jit(mapped)(*args), jax.vmap(f)(*args), 1e-5)
+            same(jax.jit(gradient(mapped, len(args)))(*args), gradient(jax.vmap(f), len(args))(*args), 1e-3)
+    assert "a group" not in qd.jit(lambda a: qd.vmap(lambda a: jnp.linalg.cholesky(a) @ a)(a)).lower(a).tasks[0].reason
+
+
+def lane_with_loops(seed: int) -> Callable[[Any], Any]:
+    """Returns a random function of a vector of 70: sums, shifts, tables, and loops whose trip counts are the lane's."""
+    choice = np.random.default_rng(seed)
+    parts = choice.choice(["loop", "outer", "shift", "scale", "sum", "table"], 8, p=[0.2, 0.15, 0.2, 0.2, 0.1, 0.15])
+    picks = choice.integers(0, 100, (8, 2))
+
+    def lane(x: Any) -> Any:
+        known = [x]
+        for part, (j, k) in zip(parts, picks, strict=True):
+            y, z = known[j % len(known)], known[k % len(known)]
+            if part == "loop":
+                halve = lambda s: (s[0] / 2, s[1] * 0.9 + 0.1 * z[k % 70])  # noqa: B023, E731
+                y = lax.while_loop(lambda s: s[0] > 0.3, halve, (jnp.abs(y[j % 70]), y))[1]
+            elif part == "outer":
+                y = jnp.sum(jnp.tanh(y[:, None] - z[None, :]), 1) / 70
+            elif part == "table":
+                y = y[jnp.argsort(z)]
+            else:
+                y = {"shift": jnp.roll(y, j), "scale": jnp.cos(y) * z, "sum": y * jnp.sum(z) / 70}[part]
+            known.append(y)
+        return known[-1], sum(map(jnp.sum, known))
+
+    return lane
+
+
+@pytest.mark.usefixtures("as_on_a_gpu")
+@pytest.mark.sample(20, 4)
+@pytest.mark.parametrize("seed", range(40))
+def test_long_rows_behind_loops_are_the_whole_batch(seed: int) -> None:
+    (x,), f = drawn([(70,)], 5), lane_with_loops(seed)
+    mapped = lambda x: qd.vmap(f)(x)  # noqa: E731
+    same(jax.jit(mapped)(x), jax.vmap(f)(x), 1e-5)
+    forward = lambda g: jax.jvp(g, [x], [jnp.cos(x)])[1]  # noqa: E731
+    same(jax.jit(lambda: forward(mapped))(), forward(jax.vmap(f)), 1e-4)
+    (slopes,) = jax.jit(gradient(mapped, 1))(x)
+    along = sum(jnp.vdot(jnp.cos(y), t) for y, t in zip(jax.vmap(f)(x), forward(jax.vmap(f)), strict=True))
+    np.testing.assert_allclose(jnp.vdot(slopes, jnp.cos(x)), along, rtol=1e-3)
 
 
 @pytest.mark.parametrize("axis", [0, 1])

@@ -1,0 +1,116 @@
+"""Sizes from which on work of a lane is for the whole batch, on each kind of machine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from qdtrace.frozen import frozen
+from qdtrace.groups.work import is_small_product
+from qdtrace.trace import compat
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+
+@frozen
+class Limits:
+    """Sizes from which on a batched library is faster than a thread of each lane, on one kind of machine."""
+
+    product: int
+    """Multiplications of one product of two arrays."""
+    shared: int
+    """The same, where one operand is equal in all lanes: XLA makes one product of them."""
+    given: int
+    """The same, where the arrays of each lane are arguments, which lanes of a vector would gather."""
+    in_memory: int
+    """The same, where an array is too large for registers."""
+    side: int
+    """Side of a matrix that is factorised, or solved with."""
+    spectral: int
+    """Side of a matrix whose eigenvalues or singular values are asked for."""
+    rows_behind: bool = False
+    """True: equations behind the last loop of a lane are for the whole batch, whatever their size."""
+
+
+CPU = Limits(product=4097, shared=4097, given=512, in_memory=1024, side=17, spectral=17)
+"""Measured with AVX-512 and AVX2: docs/design/0045."""
+GPU = Limits(product=700, shared=256, given=700, in_memory=1024, side=9, spectral=8)
+"""Measured on an H100, where groups of threads have the work: docs/design/0050."""
+GPU_ALONE = Limits(product=1500, shared=256, given=1500, in_memory=1024, side=12, spectral=8)
+"""The same for f64 and complex numbers, which groups do not have, and beside what stays in the loop over lanes.
+Measured on an H200: docs/design/0045."""
+FACTOR_SIDE = 7
+"""The limit `side` for a Cholesky factor and its solves with nothing beside them: threads have the values as before,
+but groups the derivatives, which take 0.5 to 0.8 of a thread's time at 7 and 8, and a tenth of its first call."""
+FEW_LANES = 1 << 16
+"""Lanes that leave most of a GPU idle, if a thread has each: an H200 runs 270,000 threads."""
+LONG = 64
+"""The fewest elements of an array whose operations fill a GPU where lanes do not."""
+MOST_IN_BATCH = 1 << 28
+"""Elements of one array of all lanes: XLA may keep several of them in memory, where a loop keeps none."""
+_CALLS = frozenset({"jit", "pjit", "custom_jvp_call"})
+_BESIDE_FACTORS = frozenset({
+    "add", "broadcast_in_dim", "convert_element_type", "copy", "div", "ge", "iota", "le", "mul", "neg", "reduce_sum",
+    "reshape", "select_n", "squeeze", "sub", "transpose",
+})  # fmt: skip
+"""Primitives beside factors that groups have rules for."""
+
+
+def limits_on_gpu(jaxpr: Any, lanes: int, varies: Collection[Any]) -> Limits | None:
+    """Returns the limits of the jaxpr of one element on a GPU; None if whatever may run for the whole batch does so."""
+    opened = compat.open_jaxpr(jaxpr)
+    every = list(compat.all_eqns(opened.eqns))
+    bound = list(map(stays, opened.eqns))
+    if any(bound):
+        last = [e for e, is_behind in zip(opened.eqns, behind(opened.eqns, bound), strict=True) if is_behind]
+        return replace(GPU_ALONE, rows_behind=_is_of_rows(list(compat.all_eqns(last)), lanes))
+    if _is_of_rows(every, lanes) or (all(v in varies for v in opened.invars) and is_small_product(jaxpr)):
+        return None
+    dtypes = {str(getattr(v.aval, "dtype", "")) for e in every for v in e.outvars}
+    if not dtypes.isdisjoint(("float64", "complex64", "complex128")):
+        return GPU_ALONE
+    names = {e.primitive.name for e in every}
+    is_of_factors = "cholesky" in names and names <= _BESIDE_FACTORS | _CALLS | {"cholesky", "triangular_solve"}
+    return replace(GPU, side=FACTOR_SIDE) if is_of_factors else GPU
+
+
+def stays(eqn: Any) -> bool:
+    """Returns whether an equation is for the loop over lanes.
+
+    Lanes leave a `while` at different times, and only this package has its derivative; effects happen in each lane.
+    """
+    return bool(eqn.effects) or any(e.primitive.name == "while" for e in compat.all_eqns((eqn,)))
+
+
+def behind(eqns: Sequence[Any], bound: Sequence[bool]) -> list[bool]:
+    """Returns of each equation whether it reads what loops of a lane make, and no loop reads what it makes."""
+    made: set[Any] = set()
+    read: set[Any] = set()
+    found: list[bool] = []
+    for eqn, is_bound in zip(eqns, bound, strict=True):
+        found.append(not is_bound and any(isinstance(v, compat.Var) and v in made for v in eqn.invars))
+        if is_bound or found[-1]:
+            made.update(eqn.outvars)
+    for k in range(len(eqns) - 1, -1, -1):
+        if bound[k] or not read.isdisjoint(eqns[k].outvars):
+            read.update(v for v in eqns[k].invars if isinstance(v, compat.Var))
+            found[k] = False
+    return found
+
+
+def _is_of_rows(eqns: Sequence[Any], lanes: int) -> bool:
+    """Returns whether a GPU needs the elements of long arrays side by side, as lanes are too few to fill it.
+
+    Loops stay with lanes: XLA starts a kernel for each operation of each of their steps.
+    """
+    if any(e.primitive.name == "scan" for e in eqns):
+        return False
+    sizes = [largest_result(e).size for e in eqns if e.outvars and next(compat.inner_jaxprs(e), None) is None]
+    is_small = lanes < FEW_LANES and lanes * max(sizes, default=0) < MOST_IN_BATCH
+    return is_small and sum(n for n in sizes if n >= LONG) > sum(sizes) / 2
+
+
+def largest_result(eqn: Any) -> Any:
+    """Returns the type of the largest result of an equation."""
+    return max((v.aval for v in eqn.outvars), key=lambda a: a.size)
