@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from qdtrace.lowered import Lowered
     from qdtrace.profile_table import Profile
     from qdtrace.profiling import profile
+    from qdtrace.sparse import Sparsity, sparse_hessian, sparse_jacobian, sparsity
     from qdtrace.tensors.entry import torch
     from qdtrace.trace.importer import def_import_rule
 
@@ -90,6 +91,7 @@ __all__ = [
     "Profile",
     "QdError",
     "QdWarning",
+    "Sparsity",
     "Stats",
     "TraceAttributeError",
     "TraceIndexError",
@@ -140,6 +142,9 @@ __all__ = [
     "scan",
     "segments",
     "sort",
+    "sparse_hessian",
+    "sparse_jacobian",
+    "sparsity",
     "stats",
     "torch",
     "value_and_grad",
@@ -154,6 +159,7 @@ __all__ = [
 _LATER = {
     "Lowered": "qdtrace.lowered",
     "Profile": "qdtrace.profile_table",
+    "Sparsity": "qdtrace.sparse",
     "argsort": "qdtrace.algorithms",
     "check_grads": "qdtrace.gradient_check",
     "compact": "qdtrace.algorithms",
@@ -163,6 +169,9 @@ _LATER = {
     "scan": "qdtrace.algorithms",
     "segments": "qdtrace.algorithms",
     "sort": "qdtrace.algorithms",
+    "sparse_hessian": "qdtrace.sparse",
+    "sparse_jacobian": "qdtrace.sparse",
+    "sparsity": "qdtrace.sparse",
     "torch": "qdtrace.tensors.entry",
 }
 """Public names whose modules need passes or import rules, and are imported when they are first used."""

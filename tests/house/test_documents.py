@@ -126,6 +126,7 @@ def test_the_language_names_what_a_body_is_written_with() -> None:
     outside = {"Buffer", "Cell", "Graph", "Jitted", "Lowered", "QdWarning", "config", "options", "make_graph"}
     outside |= {"dataclass", "def_import_rule", "grad", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "vjp"}
     outside |= {"value_and_grad", "autodiff", "check_grads", "profile", "Profile", "stats", "Stats", "torch"}
+    outside |= {"Sparsity", "sparse_hessian", "sparse_jacobian", "sparsity"}
     names = [n for n in qd.__all__ if n not in outside and not n.endswith("Error")]
     assert {"local", "while_", "when", "break_if"} <= set(names)
     assert [n for n in names if not re.search(rf"\b{n}\b", text)] == []

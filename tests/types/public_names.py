@@ -306,6 +306,15 @@ def algorithms(keys: jax.Array | npt.NDArray[np.int32], x: ArrayLike) -> jax.Arr
     return kept["x"] + count + qd.segments(keys, 3) + qd.argsort(keys, bits=8) + qd.argsort([3.0, 1.0])
 
 
+# --- sparse derivatives
+def curvature(x: jax.Array) -> tuple[jax.Array, Any]:
+    pattern = qd.sparsity(energy, 0)(X, 1.0, N)
+    assert_type(pattern, qd.Sparsity)
+    values = qd.sparse_hessian(energy, pattern, psd=True)(x, 1.0, N) + qd.sparse_jacobian(energy, pattern)(x, 1.0, N)
+    assert_type(values, jax.Array)
+    return values + pattern.row + pattern.col, pattern.to_scipy(values)
+
+
 # --- counters
 def work_of(f: Callable[[], object]) -> dict[str, float]:
     before = qd.stats()

@@ -1,0 +1,6 @@
+"""Sparse derivatives: patterns read from loops, and values in their order."""
+
+from qdtrace.sparse.pattern import Sparsity, sparsity
+from qdtrace.sparse.values import sparse_hessian, sparse_jacobian
+
+__all__ = ["Sparsity", "sparse_hessian", "sparse_jacobian", "sparsity"]

@@ -1,0 +1,111 @@
+"""Derivatives of an iteration's term by the entries that it loads, added to the blocks of a pattern."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+
+from qdtrace.sparse.walk import Gathering, Local
+from qdtrace.trace.cells import local
+from qdtrace.trace.checks import check
+from qdtrace.trace.conditions import when
+from qdtrace.trace.loops import range as qd_range
+from qdtrace.trace.tree import body_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from qdtrace.sparse.layouts import Layout, Touched
+    from qdtrace.sparse.pattern import Table
+    from qdtrace.sparse.reading import Reading
+
+
+@dataclass(eq=False)
+class Blocks:
+    """An iteration of a loop."""
+
+    reading: Reading
+    touched: Touched
+    table: Table
+    block: tuple[int, int]
+    index: Any
+    """Number of the iteration."""
+    psd: bool
+
+    def add(self, env: Mapping[Any, Any], adjoints: Mapping[Any, Any], out: Any) -> None:
+        """Adds its derivatives; second ones of the written values times `adjoints` if there are some."""
+        body, trips = body_of(self.touched.region), self.touched.trips
+        inner = {**env, body.invars[0]: self.index * trips.step + trips.start}
+        walk = Gathering(self.reading, inner, values=True, adjoints=adjoints)
+        walk.run(body.eqns)
+        self._check(walk, bool(adjoints))
+
+        def written(*entries: Any) -> tuple[Any, ...]:
+            rest = Local(self.reading, dict(walk.env), kept=walk.kept, entries=list(entries))
+            rest.run(body.eqns)
+            return tuple(rest.outs)
+
+        def term(*entries: Any) -> Any:
+            return sum(jnp.sum(w * v) for w, v in zip(walk.weights, written(*entries), strict=True))
+
+        loads, entries = self.touched.loads, tuple(walk.entries)
+        if adjoints:
+            gradient = jax.grad(term, tuple(range(len(entries))))
+            dtypes = [e.dtype for e in entries]
+            self._rows(loads, lambda b: jax.jvp(gradient, entries, _seeds(loads, dtypes, b))[1], out)
+            return
+        writes = self.touched.writes
+        _, pull = jax.vjp(written, *entries)
+        dtypes = [x.dtype for x in jax.eval_shape(written, *entries)]
+        self._rows(writes, lambda b: pull(_seeds(writes, dtypes, b)), out)
+
+    def _check(self, walk: Gathering, is_second: bool) -> None:
+        """Checks that the iteration loads and writes what it did for the pattern."""
+        other = "the pattern was made with other indices than the loop meets: make one of these arguments"
+        written = self.touched.kept(walk.written, is_second)
+        for live, kept in ((walk.read, self.table.read), (written, self.table.written)):
+            for k, first in enumerate(live):
+                check((first < 0) | (kept[self.index, k] == first), other)
+
+    def _rows(self, layouts: Sequence[Layout], row: Any, out: Any) -> None:
+        """Adds each row, which a function of its number gives as an array for each load."""
+        count = sum(layout.size for layout in layouts)
+        if not self.psd:
+            for b in qd_range(count):
+                self._add(b, _flat(row(b)), out)
+            return
+        whole = local(jnp.zeros((count, count), out.dtype))
+        for b in qd_range(count):
+            whole[b] = _flat(row(b))
+        found, vectors = jnp.linalg.eigh((whole.value + whole.value.T) / 2)
+        whole.value = (vectors * jnp.maximum(found, 0)) @ vectors.T
+        for b in qd_range(count):
+            self._add(b, whole[b], out)
+
+    def _add(self, row: Any, values: Any, out: Any) -> None:
+        height, width = self.block
+        for k in range(values.shape[0] // width):
+            pair = self.table.pairs[self.index, row // height, k]
+            part = values[k * width : (k + 1) * width]
+            if self.table.may_miss:
+                with when(pair >= 0):
+                    out[pair, row % height] += part
+            else:
+                out[pair, row % height] += part
+
+
+def _flat(arrays: Sequence[Any]) -> Any:
+    return jnp.concatenate([jnp.ravel(a) for a in arrays])
+
+
+def _seeds(layouts: Sequence[Layout], dtypes: Sequence[Any], b: Any) -> tuple[Any, ...]:
+    """Returns arrays of zeros with a one at the place b of all their elements."""
+    found: list[Any] = []
+    first = 0
+    for layout, dtype in zip(layouts, dtypes, strict=True):
+        found.append((jnp.arange(layout.size) + first == b).reshape(layout.shape).astype(dtype))
+        first += layout.size
+    return tuple(found)

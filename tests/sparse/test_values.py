@@ -1,0 +1,111 @@
+"""Values of sparse derivatives: formats, projection, derivatives of them, other arguments, edges."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import qdtrace as qd
+
+DRAW = np.random.default_rng(0)
+X = jnp.asarray(DRAW.normal(size=(5, 2)), jnp.float32)
+ENDS = jnp.asarray([[0, 1], [1, 2], [3, 1], [0, 1]], jnp.int32)
+STIFF = jnp.asarray([1.0, 2.0, 0.5, 3.0])
+
+
+@qd.jit
+def springs(x: Any, ends: Any, stiff: Any) -> Any:
+    out = qd.zeros((), x.dtype)
+    for k in qd.range(ends.shape[0]):
+        d = x[ends[k, 0]] - x[ends[k, 1]]
+        out[()] += stiff[k] * (jnp.sqrt(jnp.dot(d, d)) - 1) ** 2
+    return out[()] / 2
+
+
+def one_spring(pair: Any, stiff: Any) -> Any:
+    d = pair[0] - pair[1]
+    return stiff * (jnp.sqrt(jnp.dot(d, d)) - 1) ** 2 / 2
+
+
+@pytest.fixture(scope="module")
+def pattern() -> qd.Sparsity:
+    return qd.sparsity(springs)(X, ENDS, STIFF)
+
+
+def test_every_format_is_the_dense_matrix(pattern: qd.Sparsity) -> None:
+    wanted = jax.hessian(springs)(X, ENDS, STIFF).reshape(10, 10)
+    values = jax.jit(qd.sparse_hessian(springs, pattern))(X, ENDS, STIFF)
+    assert pattern.nse == values.size == 4 * (4 + 2 * 3)  # four points meet themselves, and three pairs each other
+    at = jnp.zeros((10, 10)).at[pattern.row, pattern.col].set(values)
+    sparse = pattern.to_bcoo(values).todense(), pattern.to_bcsr(values).todense(), pattern.to_scipy(values).toarray()
+    for found in (at, *sparse):
+        np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+@pytest.mark.full
+def test_a_pattern_is_an_argument_and_values_have_derivatives(pattern: qd.Sparsity) -> None:
+    along = jnp.asarray(DRAW.normal(size=10), jnp.float32)
+
+    @jax.jit
+    def bent(x: Any, stiff: Any, pattern: Any) -> Any:
+        values = qd.sparse_hessian(springs, pattern)(x, ENDS, stiff)
+        return jnp.sum(along[pattern.row] * values * along[pattern.col])
+
+    def by_jax(x: Any, stiff: Any) -> Any:
+        return along @ jax.hessian(lambda x: sum(map(one_spring, x[ENDS], stiff)))(x).reshape(10, 10) @ along
+
+    found = jax.grad(bent, (0, 1))(X, STIFF, pattern)
+    for a, b in zip(found, jax.grad(by_jax, (0, 1))(X, STIFF), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.full
+def test_a_projection_is_that_of_each_term(pattern: qd.Sparsity) -> None:
+    near = X * 0.1  # springs that push have negative eigenvalues
+    values = qd.sparse_hessian(springs, pattern, psd=True)(near, ENDS, STIFF)
+    wanted = np.zeros((10, 10))
+    for ends, stiff in zip(np.asarray(ENDS), STIFF, strict=True):
+        block = jax.hessian(one_spring)(near[ends], stiff).reshape(4, 4)
+        found, vectors = np.linalg.eigh(np.asarray(block, np.float64))
+        assert found[0] < -1e-3
+        at = (ends[:, None] * 2 + np.arange(2)).ravel()
+        wanted[np.ix_(at, at)] += (vectors * np.maximum(found, 0)) @ vectors.T
+    np.testing.assert_allclose(pattern.to_scipy(values).toarray(), wanted, rtol=1e-3, atol=1e-4 * abs(wanted).max())
+
+
+def test_other_arguments_are_told(pattern: qd.Sparsity) -> None:
+    values = qd.sparse_hessian(springs, pattern)
+    with pytest.raises(qd.TraceValueError, match=r"pattern's sizes \(float32\[5, 2\], .*got float32\[6, 2\]"):
+        values(jnp.zeros((6, 2)), ENDS, STIFF)
+    with pytest.raises(qd.CheckError, match="made with other indices"):
+        values(X, ENDS.at[2, 1].set(4), STIFF)
+    with pytest.raises(qd.TraceTypeError, match=r"use qd\.sparse_hessian"):
+        qd.sparse_jacobian(springs, pattern)
+    with pytest.raises(qd.TraceTypeError, match="needs a pattern, got ndarray"):
+        qd.sparse_hessian(springs, np.zeros(3))  # type: ignore[arg-type]
+
+    def other(x: Any, ends: Any, stiff: Any) -> Any:
+        out = qd.zeros((), x.dtype)
+        for k in qd.range(ends.shape[0]):
+            out[()] += stiff[k] * jnp.sum(x[ends[k, 0]] ** 4)
+        return out
+
+    with pytest.raises(qd.TraceValueError, match="of another function than other"):
+        qd.sparse_hessian(other, pattern)(X, ENDS, STIFF)
+
+
+@pytest.mark.full
+def test_nan_and_nothing(pattern: qd.Sparsity) -> None:
+    values = qd.sparse_hessian(springs, pattern)(X.at[2].set(jnp.nan), ENDS, STIFF)
+    touched = np.isnan(pattern.to_scipy(values).toarray()).any(axis=1)
+    assert touched.tolist() == [False, False, True, True, True, True] + 4 * [False]  # what meets point 2: itself and 1
+    for x, ends in ((X, ENDS[:0]), (X[:0], ENDS[:0])):
+        empty = qd.sparsity(springs)(x, ends, STIFF[:0])
+        assert (empty.nse, empty.shape) == (0, (x.size, x.size))
+        found = qd.sparse_hessian(springs, empty)(x, ends, STIFF[:0])
+        assert empty.to_scipy(found).nnz == 0
+        assert empty.to_bcoo(found).todense().shape == (x.size, x.size)
