@@ -6,15 +6,19 @@ compiler: the program is compiled when it is first needed, and a run passes XLA'
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
 from qdtrace.backend import backend
 from qdtrace.errors import BackendError, QdError
 from qdtrace.trace import compat
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 TARGET = "qdtrace_program"
 _METADATA, _EXECUTE, _STRING, _INTERNAL = 1, 3, 4, 13
@@ -74,7 +78,7 @@ _ERROR_CREATE = 48
 _handlers: dict[str, tuple[Any, bool]] = {}
 """Maps the digest of a program to its handler, and whether several devices run it together."""
 _refused: dict[str, QdError] = {}
-"""Maps the text of an error that was passed to XLA to the error."""
+"""Maps the text of an error that XLA was told to the error."""
 _lock = threading.Lock()
 
 
@@ -133,6 +137,16 @@ def _error(frame: Any, error: BaseException) -> int | None:
     args = _Error(ctypes.sizeof(_Error), None, text.encode(), _INTERNAL)
     create = _Function(_Pointer.from_address(frame.api + _ERROR_CREATE).value or 0)
     return create(ctypes.addressof(args))
+
+
+@contextlib.contextmanager
+def told_by_xla() -> Generator[None]:
+    """Runs a block that XLA calls as it compiles: an error of this package is raised in the place of XLA's for it."""
+    try:
+        yield
+    except QdError as error:
+        _refused[str(error)] = error
+        raise
 
 
 def _own_error(error: Exception) -> QdError | None:

@@ -17,7 +17,7 @@ from qdtrace.backend import backend
 from qdtrace.compose.debug import run_checked
 from qdtrace.compose.direct import leading, runs_by
 from qdtrace.compose.garbage import paused_garbage_collection
-from qdtrace.compose.several_devices import raise_late_failures
+from qdtrace.compose.several_devices import lowered
 from qdtrace.compose.stack_chunk import in_one_chunk
 from qdtrace.counters import count, timed
 from qdtrace.errors import BackendError
@@ -91,9 +91,8 @@ def _run_on(name: str) -> Any:
                 return run_checked(staged.on(name), operands, shared=shared)
             return list(compiled_for(staged, name).call(*operands, shared=shared, carried=carried))
 
-        if shared:
-            compat.after_each_run(raise_late_failures)
-        return mlir.lower_fun(run, multiple_results=True)(ctx, *values)
+        whole = mlir.lower_fun(run, multiple_results=True)
+        return lowered(ctx, values, staged, name, call, whole) if shared else whole(ctx, *values)
 
     return lower
 

@@ -6,13 +6,39 @@ with zeros, the failure is kept, and after each call of a compiled function JAX 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 from jax.core import Tracer
 
 from qdtrace import failures
+from qdtrace.saved_calls import told_by_xla
 from qdtrace.trace import compat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from qdtrace.compose.staged_program import StagedProgram
+
+
+def lowered(
+    context: Any,
+    values: Sequence[Any],
+    staged: StagedProgram,
+    platform: str,
+    run: Callable[..., list[Any]],
+    whole: Callable[..., Any],
+) -> Any:
+    """Lowers a call in a program of several devices.
+
+    `run` calls a program on arrays. `whole` lowers the call as it is, for all lanes.
+    """
+    # only here: programs of one device do without
+    from qdtrace.compose.sharded import partitioned
+
+    compat.after_each_run(raise_late_failures)
+    with told_by_xla():
+        return partitioned(context, values, staged, platform, run) or whole(context, *values)
 
 
 def raise_late_failures(results: Any) -> None:

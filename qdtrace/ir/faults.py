@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 ITERATION = "in iteration {}"
 """Beginning of what a `check` in a loop tells: the index of that loop."""
+OF_SHARE = " of a device's share"
+"""Continues that where several devices share the iterations of a task: the index counts those of one."""
 TRIPS = -1
 """The `axis` of a `bound` that checks a trip count; its `buffer` is the kind of the loop."""
 

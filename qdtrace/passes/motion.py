@@ -40,7 +40,7 @@ from qdtrace.analysis.index.definite_stores import FullBefore
 from qdtrace.analysis.index.ranges import Ranges, TaskRanges
 from qdtrace.analysis.index.trips import surely_runs, trip_count
 from qdtrace.analysis.slopes import has_finite_slopes
-from qdtrace.ir.faults import ITERATION
+from qdtrace.ir.faults import ITERATION, OF_SHARE
 from qdtrace.ir.memory import written
 from qdtrace.ir.primitives import CHECK, LOAD, Effect
 from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var
@@ -140,7 +140,7 @@ class _Mover(Rebuilder):
     def _telling_less(self, check: Eqn, level: int) -> Eqn:
         """Returns a check that tells what is known in front of the loops of this level, without the index of one."""
         condition, _, *values = check.invars
-        told = str(check.params["told"]).removeprefix(ITERATION).removeprefix(": ")
+        told = str(check.params["told"]).removeprefix(ITERATION).removeprefix(OF_SHARE).removeprefix(": ")
         if not told or self._level(tuple(values)) > level:
             return Eqn(CHECK, (condition,), (), {"message": check.params["message"]}, (), check.loc)
         return Eqn(CHECK, (condition, *values), (), {**check.params, "told": told}, (), check.loc)

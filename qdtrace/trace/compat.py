@@ -56,6 +56,7 @@ settings = _private("config", "trace_context")  # a function: all settings that 
 source_lines = _private("source_info_util", "_source_info_context")  # of this thread: whose lines new equations get
 discharge_refs = _private("state.discharge", "discharge_state")  # of a closed jaxpr: the same without references
 AbstractRef = _private("state.types", "AbstractRef")
+GSPMDSharding = _private("sharding_impls", "GSPMDSharding")  # an array's sharding as XLA writes it, without a mesh
 ClosedJaxpr = _private("core", "ClosedJaxpr")  # jax 0.12 has none: a jaxpr has its constants
 
 __all__ = [
