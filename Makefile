@@ -11,7 +11,7 @@ WORKERS ?= 2
 ARGS ?=
 PORT ?= 8000
 
-.PHONY: setup demo notebooks docs serve test test-all replay bench lint clean
+.PHONY: setup demo notebooks docs serve test test-all aarch64 replay bench lint clean
 
 # what all targets but bench need
 setup: $(VENV)/.has-setup
@@ -43,6 +43,10 @@ test: $(VENV)/.has-test
 
 test-all: $(VENV)/.has-setup
 	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadscope -m "not slow" $(ARGS)
+
+# tests under emulation, on Debian: make aarch64 ARGS=tests/maths
+aarch64: $(VENV)/.has-test
+	.ci/aarch64 $(ARGS)
 
 # whether programs are the same text at every stage as in commit REF; ARGS is a part of their names
 replay: $(VENV)/.has-test

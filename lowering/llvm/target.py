@@ -19,12 +19,35 @@ if TYPE_CHECKING:
 
 LLVM_VERSION = cast("tuple[int, ...]", llvm.llvm_version_info)
 _FORCED = "QD_CPU_TARGET"
+
+
+@frozen(slots=True)
+class _Level:
+    """Properties that all processors of one kind have."""
+
+    cpu: str
+    """LLVM's name of the least processor of that kind."""
+    vector_bits: int
+    registers: int
+    arch: str = ""
+    """First part of the triples of its processors; empty: any has this level."""
+    needs: tuple[str, ...] = ()
+    """LLVM's names of the features that tell these processors from others of the same architecture."""
+    has_masks: bool = False
+    has_half: bool = False
+
+
+_X86, _ARM = "x86_64", "aarch64"
 _LEVELS = {
-    "avx512": ("x86-64-v4", 512, 32),
-    "avx2": ("x86-64-v3", 256, 16),
-    "portable": ("x86-64", 128, 16),
-    "scalar": ("x86-64", 0, 16),
+    "avx512": _Level("x86-64-v4", 512, 32, _X86, ("avx512f", "avx512bw", "avx512dq", "avx512vl"), True, True),
+    "avx2": _Level("x86-64-v3", 256, 16, _X86, ("avx2", "fma"), has_half=True),
+    "neon": _Level("generic", 128, 32, _ARM, has_half=True),
+    "portable": _Level("", 128, 16),
+    "scalar": _Level("", 0, 16),
 }
+"""Kinds of processors, the widest vectors first."""
+_LEAST = {_X86: "x86-64", _ARM: "generic"}
+"""LLVM's name of the least processor of an architecture."""
 
 
 @frozen(slots=True)
@@ -58,7 +81,8 @@ class Target:
     @property
     def key(self) -> str:
         """A short hash of all that object code depends on, for caches."""
-        parts = (self.name, self.triple, self.cpu, self.features, self.vector_bits, LLVM_VERSION)
+        kind = (self.vector_bits, self.registers, self.has_masks, self.has_half)
+        parts = (self.name, self.triple, self.cpu, self.features, *kind, LLVM_VERSION)
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
     @property
@@ -68,50 +92,85 @@ class Target:
 
     @staticmethod
     def host() -> Target:
-        """Returns the host's processor; `QD_CPU_TARGET` (avx512, avx2, portable, scalar) forces another kind."""
+        """Returns the host's processor; `QD_CPU_TARGET` forces another kind that it can run (`here`)."""
         forced = os.environ.get(_FORCED, "")
+        if forced in _LEVELS and forced not in _here():
+            raise BackendError(
+                f"the CPU target {forced} does not run on this processor, which runs {', '.join(_here())}",
+                help=f"unset {_FORCED}",
+            )
         return Target.named(forced) if forced else _host()
 
     @staticmethod
+    def here() -> tuple[str, ...]:
+        """Returns the names of the kinds of processors whose code the host runs, the widest vectors first."""
+        return _here()
+
+    @staticmethod
     def named(name: str) -> Target:
-        """Returns a processor by name: "host", "avx512", "avx2", "portable" (128 bits) or "scalar" (no vectors)."""
+        """Returns "host" or a kind by name: avx512, avx2, neon, portable (128 bits), scalar (no vectors).
+
+        Code is made for kinds that the host does not run, too.
+        """
         return _host() if name == "host" else _named(name)
 
     def llvm_machine(self) -> llvm.TargetMachine:
         """Returns a fresh LLVM target machine (they are not shared between threads)."""
-        _initialise()
+        _initialise(_arch(self.triple))
         target = llvm.Target.from_triple(self.triple)
         # the linker puts a task's constants beside its code, so that 32 bit offsets reach them
         return target.create_target_machine(cpu=self.cpu, features=self.features, opt=2, reloc="pic", codemodel="small")
 
 
 @functools.cache
-def _initialise() -> None:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
+def _initialise(arch: str) -> None:
+    if arch == _host_arch():
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+    else:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
     # LLVM schedules straight-line loads and stores in time quadratic in their number, up to these limits (its own are
     # 1000 and 500). For a body with thousands of them, code generation took 3 times as long for the same code.
     for option, accesses in (("dag-maps-huge-region", 100), ("dag-maps-reduction-size", 50)):
         llvm.set_option("qdtrace", f"-{option}={accesses}")
 
 
-def _make(cpu: str, features: str, bits: int, registers: int, has_masks: bool, has_half: bool) -> Target:
-    _initialise()
-    triple = llvm.get_process_triple()
+def _arch(triple: str) -> str:
+    """Returns the architecture of a triple; Apple's name of aarch64 is arm64."""
+    return triple.split("-")[0].replace("arm64", _ARM)
+
+
+def _host_arch() -> str:
+    return _arch(llvm.get_process_triple())
+
+
+def _make(level: _Level, cpu: str, features: str = "", *, half: bool = False) -> Target:
+    arch = level.arch or _host_arch()
+    triple = llvm.get_process_triple() if arch == _host_arch() else f"{arch}-unknown-linux-gnu"
+    _initialise(arch)
     machine = llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, features=features)
-    layout = str(machine.target_data)
-    return Target("cpu", triple, cpu, features, bits, registers, layout, has_masks, has_half)
+    return Target(
+        "cpu", triple, cpu, features, level.vector_bits, level.registers, str(machine.target_data), level.has_masks,
+        has_half=half or level.has_half,
+    )  # fmt: skip
+
+
+@functools.cache
+def _here() -> tuple[str, ...]:
+    arch, features = _host_arch(), cast("dict[str, bool]", llvm.get_host_cpu_features())
+    return tuple(
+        name
+        for name, level in _LEVELS.items()
+        if level.arch in ("", arch) and all(features.get(f, False) for f in level.needs)
+    )
 
 
 @functools.cache
 def _host() -> Target:
     features: Any = llvm.get_host_cpu_features()
-    wide = all(features.get(f, False) for f in ("avx512f", "avx512bw", "avx512dq", "avx512vl"))
-    avx2 = features.get("avx2", False) and features.get("fma", False)
-    arm = llvm.get_process_triple().startswith(("aarch64", "arm64"))
-    bits, registers = (512, 32) if wide else (256, 16) if avx2 else (128, 32 if arm else 16)
-    half = features.get("f16c", False) or arm
-    return _make(llvm.get_host_cpu_name(), features.flatten(), bits, registers, wide, half)
+    level = _LEVELS[_here()[0]]
+    return _make(level, llvm.get_host_cpu_name(), features.flatten(), half=features.get("f16c", False))
 
 
 @functools.cache
@@ -120,11 +179,8 @@ def _named(name: str) -> Target:
         raise BackendError(
             f"the CPU target must be one of host, {', '.join(_LEVELS)}, got {name!r}", help=f"set or unset {_FORCED}"
         )
-    cpu, bits, registers = _LEVELS[name]
-    intel = llvm.get_process_triple().startswith("x86_64")
-    if not intel and name in ("avx512", "avx2"):
-        raise BackendError(f"the CPU target {name} needs an x86-64 processor", help=f"unset {_FORCED}")
-    return _make(cpu if intel else "generic", "", bits, registers, name == "avx512", name in ("avx512", "avx2"))
+    level = _LEVELS[name]
+    return _make(level, level.cpu or _LEAST.get(_host_arch(), "generic"))
 
 
 _GATHER = """

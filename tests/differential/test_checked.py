@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from lowering.llvm.options import EmitOptions
-from lowering.llvm.target import Target
 from qdtrace.config import Options
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.printer import print_program
@@ -21,7 +20,7 @@ from tests.differential.checked import Checked, checked, meaning, outcome
 from tests.differential.compare import compare
 from tests.differential.programs import programs
 from tests.differential.task_programs import random_case
-from tests.lowering.harness import Kernel, run_kernels
+from tests.lowering.harness import Kernel, run_kernels, runnable
 from tests.selection import drawn
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ class Wanted:
         """So does machine code, in one piece and in chunks."""
         program = optimise(self.made.program, EXACT) if optimised else self.made.program
         options = EmitOptions(fast_math=False, vectors=vectors)
-        kernels = [Kernel(t, Target.named(target), options) for t in program.tasks]
+        kernels = [Kernel(t, runnable(target), options) for t in program.tasks]
         for site, want in self.of.items():
             args = [*self.args, np.asarray(np.int32(site))]
             for cuts in CUTS:

@@ -28,11 +28,22 @@ from tests.lowering.on_gpu import gpu
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-TARGETS = ("avx512", "avx2", "portable", "scalar")
+TARGETS = Target.here()
+"""Kinds of processors whose code this machine runs, the widest vectors first."""
 KERNELS = "kernels"
 """As a target: the kernels of a GPU, on one or on the host (see `kernels`)."""
 SIZES = (0, 1, 15, 16, 17, 31, 33, 100)
 _names = itertools.count()
+
+
+def nearest(target: str) -> str:
+    """The name itself, or that of the machine's widest vectors if it cannot run such code."""
+    return target if target in TARGETS else TARGETS[0]
+
+
+def runnable(target: str) -> Target:
+    """The kind of processor of that name, or the machine's widest one."""
+    return Target.named(nearest(target))
 
 
 class Kernel:
@@ -116,7 +127,7 @@ def execute(
     """Results of a program, task after task."""
     if target == KERNELS:
         return execute_kernels(program, args, options)
-    return run_kernels(program, [Kernel(t, Target.named(target), options) for t in program.tasks], args, cuts)
+    return run_kernels(program, [Kernel(t, runnable(target), options) for t in program.tasks], args, cuts)
 
 
 def run_kernels(
@@ -162,10 +173,10 @@ def agrees(
     want = evaluate(program, args)
     for got, expected in zip(execute_kernels(program, args), want, strict=True):
         same_bits(got, expected, "kernels")
-    for target in targets if gpu() is None else ():
-        for side in vectors if target in ("avx512", "avx2") else vectors[:1]:
+    for target in dict.fromkeys(map(nearest, targets)) if gpu() is None else ():
+        for side in vectors if target in ("avx512", "avx2", "neon") else vectors[:1]:
             options = EmitOptions(fast_math=False, vectors=side)
-            kernels = [Kernel(t, Target.named(target), options) for t in program.tasks]
+            kernels = [Kernel(t, runnable(target), options) for t in program.tasks]
             alone = [False, True] if any(kernel.code.updates for kernel in kernels) else [False]
             for pieces, way in itertools.product(((), cuts), alone):
                 for got, expected in zip(run_kernels(program, kernels, args, pieces, way), want, strict=True):

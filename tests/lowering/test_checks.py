@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from lowering.llvm.options import EmitOptions
-from lowering.llvm.target import Target
 from qdtrace.errors import BoundsError, CheckError
 from qdtrace.ir.parser import parse_program
 from qdtrace.ir.types import DType
-from tests.lowering.harness import TARGETS, Kernel, run_kernels
+from tests.lowering.harness import TARGETS, Kernel, run_kernels, runnable
 
 BOUND = 'bound[size=8, axis=0, buffer="x", shape=(8)]'
 
@@ -18,7 +17,7 @@ BOUND = 'bound[size=8, axis=0, buffer="x", shape=(8)]'
 def run(text: str, target: str, args: list[object], cuts: tuple[float, ...] = (0.3, 0.6)) -> list[np.ndarray]:
     program = parse_program(text.replace("BOUND", BOUND))
     options = EmitOptions(fast_math=True)
-    kernels = [Kernel(t, Target.named(target), options) for t in program.tasks]
+    kernels = [Kernel(t, runnable(target), options) for t in program.tasks]
     return run_kernels(program, kernels, [np.asarray(a) for a in args], cuts)
 
 

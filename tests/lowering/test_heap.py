@@ -10,7 +10,7 @@ from lowering.simd import emit
 from qdtrace.errors import CheckError
 from qdtrace.ir.parser import parse_program
 from qdtrace.ir.types import DType
-from tests.lowering.harness import TARGETS, Kernel, agrees
+from tests.lowering.harness import TARGETS, Kernel, agrees, runnable
 
 # Each iteration writes the first, the last and some elements in between of an array, and adds up what it reads back.
 TEXT = """
@@ -83,7 +83,7 @@ def test_arrays_on_the_heap_are_freed_where_a_check_fails(target, monkeypatch):
     assert code.count("@aligned_alloc(i64 64,") == code.count("call void @free") == 1
     memory = dict(zip(program.params, map(np.copy, ARGUMENTS), strict=True))
     with pytest.raises(CheckError, match="too far"):
-        Kernel(program.tasks[0], Target.named(target)).run(memory)
+        Kernel(program.tasks[0], runnable(target)).run(memory)
 
 
 def test_small_arrays_stay_on_the_stack():

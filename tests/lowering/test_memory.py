@@ -14,7 +14,7 @@ from lowering.simd.emit import emit_task
 from qdtrace.ir.builder import Builder, ref_var
 from qdtrace.ir.parser import parse_program
 from qdtrace.ir.types import DType
-from tests.lowering.harness import TARGETS, Kernel, agrees, branch, execute, f32, i32, loop, program, task
+from tests.lowering.harness import TARGETS, Kernel, agrees, branch, execute, f32, i32, loop, program, runnable, task
 from tests.lowering.test_control import arguments, buffers, check
 
 if TYPE_CHECKING:
@@ -388,7 +388,7 @@ def test_threads_may_meet(dtype: DType, columns: int, target: str):
             b.accum(bins, b.constant(c + 1, dtype), b("rem", i, i32(3)), i32(c))
 
     made = program([bins], task(n, body), [bins])
-    kernel = Kernel(made.tasks[0], Target.named(target))
+    kernel = Kernel(made.tasks[0], runnable(target))
     assert kernel.code.slot_bytes == 0
     memory = np.zeros((size, columns), dtype.numpy)
     zeros = (ctypes.c_int64 * 2)()

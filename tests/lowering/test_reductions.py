@@ -23,6 +23,7 @@ from tests.lowering.harness import (
     loop,
     program,
     run_kernels,
+    runnable,
     task,
     while_loop,
 )
@@ -235,7 +236,7 @@ def test_small_floats_are_rounded_once():
     made = program([k, total, bins], task(n, body), [total, bins])
     zeros = [np.zeros(n, np.int32), np.zeros((), np.float16), np.zeros(2, np.float16)]
     for target in TARGETS:
-        got = run_kernels(made, [Kernel(made.tasks[0], Target.named(target))], zeros, (0.3,))
+        got = run_kernels(made, [Kernel(made.tasks[0], runnable(target))], zeros, (0.3,))
         assert float(got[0]) in (2048, 2050)
         assert got[1].tolist() == [float(got[0]), 0]
 
@@ -256,7 +257,7 @@ def test_the_order_in_which_chunks_run_does_not_matter(size: int, target: str):
         b.accum(out, b.load(x, i), b.load(k, i))
 
     made = program([k, x, total, out], task(n, body), [total, out])
-    kernel = Kernel(made.tasks[0], Target.named(target))
+    kernel = Kernel(made.tasks[0], runnable(target))
     rng = np.random.default_rng(5)
     where, values = rng.integers(0, size, n).astype(np.int32), rng.standard_normal(n).astype(np.float32)
     found = []

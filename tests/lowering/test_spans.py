@@ -24,7 +24,7 @@ from qdtrace.ir.rebuild import Copier
 from qdtrace.ir.verify import verify_program
 from qdtrace.ir.walk import walk_task
 from tests.lowering import span_programs
-from tests.lowering.harness import Kernel, run_kernels, same_bits
+from tests.lowering.harness import Kernel, run_kernels, runnable, same_bits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -122,7 +122,7 @@ def test_most_random_walks_have_parts():
 
 def agree(program: Program, args: list[np.ndarray], target: str, what: object) -> None:
     """Machine code gives what the interpreter gives, or both give an error of bounds."""
-    kernels = [Kernel(t, Target.named(target), EmitOptions(fast_math=False)) for t in program.tasks]
+    kernels = [Kernel(t, runnable(target), EmitOptions(fast_math=False)) for t in program.tasks]
     try:
         want = evaluate(program, args, fuel=1 << 30)
     except BoundsError:

@@ -24,6 +24,7 @@ from tests.lowering.harness import (
     i32,
     loop,
     program,
+    runnable,
     same_bits,
     task,
     while_loop,
@@ -308,7 +309,7 @@ def test_copies_are_merged(dtype: DType, op: str, target: str):
         b.accum(one, b.constant(1, dtype), b.load(k, i), op=op)
         b.accum(two, f32(1), b.load(k, i))
 
-    kernel = Kernel(task(N, body), Target.named(target))
+    kernel = Kernel(task(N, body), runnable(target))
     arrays, nbytes = kernel.code.copies.parts, kernel.code.copies.nbytes
     assert [a.ref for a in arrays] == [one, two]
     rng = np.random.default_rng(4)
