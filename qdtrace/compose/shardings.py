@@ -34,11 +34,22 @@ def devices_of_shares(context: Any, platform: str) -> Sequence[Any]:
     return found if len(found) == count else ()
 
 
+class Alive:
+    """Keeps objects as long as a compiled program needs them; one that is saved was compiled, and does without them."""
+
+    def __init__(self) -> None:
+        self.objects: list[Any] = []
+
+    def __reduce__(self) -> tuple[type[Alive], tuple[()]]:
+        return Alive, ()
+
+
 def with_devices(context: Any, devices: Sequence[Any]) -> Any:
     """Returns what a lowering rule gets from JAX, with devices, which JAX knows only for primitives of its own."""
-    module = context.module_context
+    module, alive = context.module_context, Alive()
+    module.add_keepalive(alive)
     axes = replace(module.axis_context, device_assignment=tuple(devices), abstract_mesh=None)
-    return context.replace(module_context=module.replace(axis_context=axes))
+    return context.replace(module_context=module.replace(axis_context=axes, keepalives=alive.objects))
 
 
 def make_unique(results: Sequence[Any]) -> None:

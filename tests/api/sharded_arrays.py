@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.serialize_executable import deserialize_and_load, serialize
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import qdtrace as qd
@@ -128,8 +129,12 @@ def cases() -> None:
         return out
 
     run("a sum that lanes read", scaled, (x,), (d,))
+    tripled = qd.jit(lambda x: qd.vmap(lambda v: v * 3)(x), options={"portable": True})
+    placed = jax.device_put(x, NamedSharding(ROW, d))
+    saved = serialize(jax.jit(tripled).lower(placed).compile())
+    found["saved"] = difference(deserialize_and_load(*saved)(placed), 3 * x)
     try:
-        jax.jit(qd.jit(lambda x: f(x, x)[0], options={"codegen": "triton"}))(jax.device_put(x, NamedSharding(ROW, d)))
+        jax.jit(qd.jit(lambda x: f(x, x)[0], options={"codegen": "triton"}))(placed)
     except qd.BackendError as error:
         found["refused"] = str(error).splitlines()[0]
 

@@ -62,6 +62,10 @@ def test_a_refusal_while_xla_compiles_is_an_error_of_this_package() -> None:
     assert child()["refused"] == "halved: needs codegen 'auto' or 'llvm' on cpu, got 'triton'"
 
 
+def test_a_saved_program_is_shared_out_too() -> None:
+    assert child()["saved"] == 0
+
+
 @pytest.mark.parametrize(
     ("first", "last"), [pytest.param(0, 3, marks=pytest.mark.full), pytest.param(3, 100, marks=pytest.mark.slow)]
 )
