@@ -72,7 +72,7 @@ class CpuBackend(NativeBackend[LinkedTask]):
     def describe(self, task: Task, options: Options) -> TaskReport:
         """Returns how a task is vectorised, and what it costs."""
         code = self.emit(task, options)
-        threads = 1 if task.kind == "serial" else options.num_threads or usable_cores()
+        threads = 1 if task.kind == "serial" or code.pieces == 1 else options.num_threads or usable_cores()
         return TaskReport("llvm", code.reason, code.cost, code.lanes * threads)
 
     def info(self, options: Options) -> dict[str, str]:

@@ -68,8 +68,8 @@ LARGE = Record("i64 slot, i64 bytes")
 """A large result whose memory nobody has touched yet."""
 TASK = Record(
     "ptr code, ptr bounds, ptr places, i64 ref_count, i64 start, i64 stop, i64 grain, i64 lanes, ptr combine, "
-    "i64 slot_bytes, i64 most_slots, i64 updates, ptr merge, i64 copy_bytes, ptr copies, i64 copy_count, ptr faults, "
-    "ptr name"
+    "i64 slot_bytes, i64 most_slots, i64 updates, ptr merge, i64 copy_bytes, ptr copies, i64 copy_count, "
+    "i64 pieces, ptr faults, ptr name"
 )
 PLACE = Record("i64 slot, i64 offset")
 """The place of a reference: a slot (operands, then results) and a byte offset into it."""

@@ -122,6 +122,11 @@ class Options:
         "on the CPU: True runs iterations of a task side by side in lanes of vectors, False one at a time in scalar "
         "code, 'auto' one at a time where nested loops of lanes would wait for each other; without effect on a GPU",
     )
+    deterministic: bool = _knob(
+        False,
+        "sums of floats have the same bits in every run and on any number of threads, in reverse mode too; on a GPU "
+        "refused where sums are made by atomic updates",
+    )
     num_threads: int | None = _knob(None, "CPU threads of a task; None: all", low=1)
     block_dim: int | None = _knob(
         None, "threads of a GPU block; None: chosen per task; without effect on the CPU", low=1

@@ -195,6 +195,10 @@ class GpuBackend(NativeBackend[LoadedTask]):
         return self._launchers.get(host, make)
 
     def _planned(self, shared: SharedCode, options: Options) -> tuple[Layout, dict[range, Series]]:
+        if options.deterministic:
+            from lowering.gpu.reproducible import refuse_unordered
+
+            refuse_unordered(shared.program.tasks, self.machine.accumulation)
         layout = plan_layout(shared.program, shared.literals, pass_constants=True)
         series = self._series(layout, options)
         held = held_in_blocks(layout, series.values())

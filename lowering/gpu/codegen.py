@@ -31,6 +31,11 @@ def left_to_llvm(options: Options) -> str | None:
     """
     if options.codegen == "llvm":
         return "codegen='llvm'"
+    if options.deterministic:
+        if options.codegen == "triton":
+            rule = "deterministic=True needs code by LLVM, got codegen='triton'"
+            raise BackendError(rule, help="leave `codegen` out")
+        return "deterministic=True"
     if triton_version() is None:
         if options.codegen == "triton":
             raise BackendError(f"codegen='triton' needs {NEEDED}", help="pip install 'qdtrace[gpu]'")

@@ -21,6 +21,8 @@ class EmitOptions:
     """Number of vectors side by side; None lets the number of live values decide."""
     vectorize: bool | None = None
     """True if iterations of a task on the CPU run in lanes of vectors, False if one at a time; None: by their cost."""
+    deterministic: bool = False
+    """True if sums do not depend on the order in which threads get there."""
 
 
 DEFAULTS = EmitOptions()
@@ -29,4 +31,5 @@ DEFAULTS = EmitOptions()
 def emit_options(options: Options) -> EmitOptions:
     """Returns the options that emitters read."""
     vectorize = None if options.vectorize == "auto" else options.vectorize
-    return EmitOptions(options.changes_rounding, options.fast_math == "approx", vectorize=vectorize)
+    approximate = options.fast_math == "approx"
+    return EmitOptions(options.changes_rounding, approximate, vectorize=vectorize, deterministic=options.deterministic)

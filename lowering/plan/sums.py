@@ -21,7 +21,7 @@ from lowering.llvm.types import BYTES, MEMORY, compute_dtype
 from lowering.tables import FIELD, round_up
 from qdtrace.ir.combining import identity
 from qdtrace.ir.memory import indices_of, reference
-from qdtrace.ir.primitives import ACCUM
+from qdtrace.ir.primitives import ACCUM, ATOMIC
 from qdtrace.ir.program import Literal, ref_type
 
 if TYPE_CHECKING:
@@ -148,6 +148,15 @@ def find_sums(facts: TaskFacts, limits: AccumulationLimits) -> Sums:
             part = replace(part, where=Where.SHARED, dtype=ref.dtype)
         parts[part.place] = part
     return Sums(parts, own, frozenset(atomic))
+
+
+def unordered_updates(facts: TaskFacts, sums: Sums, *among: Where) -> list[Eqn]:
+    """Returns the updates whose results depend on the order of threads, of sums that are kept in one of these ways:
+    sums of integers do not."""
+    eqns = [e for eqns in facts.effects.values() for e in eqns] if facts.task.kind != "serial" else []
+    accums = [e for e in eqns if e.primitive is ACCUM and sums.where(e) in among]
+    inexact = [e for e in accums if sums.where(e) is Where.ATOMIC or reference(e).dtype.is_float]
+    return [e for e in eqns if e.primitive is ATOMIC] + inexact
 
 
 def copy_sizes(task: Task, limits: AccumulationLimits) -> list[int] | None:

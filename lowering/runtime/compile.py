@@ -130,11 +130,12 @@ def math_function(symbol: str, target: Target, cache: ArtifactCache | None) -> i
 
 
 def _shape_of(artifact: Artifact) -> TaskShape:
-    cost, lanes, slot_bytes, updates = (int(str(artifact.facts[f])) for f in ("cost", "lanes", "slot_bytes", "updates"))
+    names = ("cost", "lanes", "slot_bytes", "updates", "pieces")
+    cost, lanes, slot_bytes, updates, pieces = (int(str(artifact.facts[f])) for f in names)
     functions = tuple(cast("list[str]", artifact.facts["functions"]))
     copies = cast("list[tuple[int, int, int, str]]", artifact.facts["copies"])
     records = tuple(CopyRecord(ref, at, nbytes, bytes.fromhex(neutral)) for ref, at, nbytes, neutral in copies)
-    return TaskShape(cost, lanes, functions, slot_bytes, updates, records)
+    return TaskShape(cost, lanes, functions, slot_bytes, updates, records, pieces)
 
 
 def link_task(content: str, emit: Callable[[], TaskCode], target: Target, cache: ArtifactCache | None) -> LinkedTask:
@@ -148,7 +149,7 @@ def link_task(content: str, emit: Callable[[], TaskCode], target: Target, cache:
         facts["functions"] = [name for name in FUNCTIONS if f"void @{name}(" in text]
         numbers = {ref: number for number, ref in enumerate(code.refs)}
         copies = [(numbers[p.ref], p.offset, p.nbytes, p.neutral.value.tobytes().hex()) for p in code.copies.parts]
-        facts |= {"updates": code.updates, "copies": copies}
+        facts |= {"updates": code.updates, "copies": copies, "pieces": code.pieces}
         # tasks that differ only in their trip count have the same text
         code_key = digest("code", text, target.key)
         return Artifact(_codes.get(code_key, lambda: object_code(text, target)), facts)

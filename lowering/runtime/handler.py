@@ -73,6 +73,8 @@ class TaskShape:
     """Accumulations of one iteration that need locks if other threads see the memory."""
     copies: tuple[CopyRecord, ...] = ()
     """Arrays that a thread may have copies of."""
+    pieces: int = 0
+    """Largest number of pieces of the loop on any number of threads; 0: that of threads."""
 
     @property
     def copy_bytes(self) -> int:
@@ -124,6 +126,7 @@ def handler_text(layout: Layout, shapes: Sequence[TaskShape], max_threads: int =
             copy_bytes=shape.copy_bytes,
             copies=f"@copies_{k}" if shape.copies else "null",
             copy_count=len(shape.copies),
+            pieces=shape.pieces,
             faults=faults,
             name=f"@name_{k}",
         )

@@ -4,6 +4,9 @@ On one thread neither is needed. On more, the loop is cut into one piece per thr
 less than locks: the first piece accumulates into the arrays themselves, each other one into copies of its own, which
 are merged in the order of the pieces. Otherwise threads use locked instructions. The code of a task has both variants;
 the word after its references selects one.
+
+A task whose sums must not depend on threads (`TASK.pieces`) has as many pieces as its bounds and copies say, which any
+number of threads runs, or one, without locks.
 """
 
 from __future__ import annotations
@@ -26,7 +29,19 @@ from lowering.runtime.parallel import (
     run_shared,
     usable_threads,
 )
-from lowering.tables import CACHE_LINE, COPY, FIELD, FILL, JOB, MERGE, TASK, WORDS_AFTER_REFS
+from lowering.tables import (
+    CACHE_LINE,
+    COPY,
+    FAILED,
+    FAILURE,
+    FIELD,
+    FILL,
+    JOB,
+    MERGE,
+    NO_MEMORY,
+    TASK,
+    WORDS_AFTER_REFS,
+)
 from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
@@ -37,6 +52,8 @@ MOST_COPY_BYTES = 1 << 26
 """The most bytes of all copies."""
 UPDATE_BYTES = 16
 """Bytes of copies that one accumulation without a lock pays for."""
+PIECE_BYTES = 4
+"""The same where pieces are more than threads: two of them share the work, and all have copies."""
 MERGE_GRAIN = 1 << 11
 """The fewest cache lines of a chunk of the merge for another thread."""
 
@@ -83,8 +100,10 @@ def pieces_of(c: Code, frame: Ptr, task_at: Ptr, n: I64, threads: I64) -> I64:
     """Returns how many pieces a loop of `n` iterations has: 1 without locks on this thread, 0 when locks cost less than
     copies."""
     task = Fields(TASK, task_at)
-    grains = n // task.grain
+    grains, fixed = n // task.grain, task.pieces
     c.give_if(grains.below(2), 1)
+    room = c.smaller(n * task.updates * PIECE_BYTES, MOST_COPY_BYTES) // c.larger(task.copy_bytes, 1)
+    c.give_if(fixed > 0, c.smaller(c.smaller(fixed, grains), room + 1))
     pieces = c.smaller(usable_threads(c, frame, threads), grains)
     c.give_if(pieces < 2, 1)
     copy_bytes, limit = task.copy_bytes, c.smaller(n * task.updates * UPDATE_BYTES, MOST_COPY_BYTES)
@@ -125,6 +144,10 @@ def qd_parallel_update(c: Code, frame: Ptr, task_at: Ptr, refs: Ptr, start: I64,
     size = others * copy_bytes
     memory = MALLOC(c, size + chunks * slot_bytes + CACHE_LINE)
     with c.when(memory.equals(None)):
+        with c.when(task.pieces > 0):
+            failure = Fields(FAILURE, refs.word(task.ref_count + FAILED).load("ptr"))
+            failure.put(number=NO_MEMORY, value=size)
+            c.give()
         unlocked.store(0)
         run_loop(c, frame, task, refs, start, stop, threads)
         c.give()
@@ -136,7 +159,7 @@ def qd_parallel_update(c: Code, frame: Ptr, task_at: Ptr, refs: Ptr, start: I64,
     made = {"slots": slots, "slot_bytes": slot_bytes, "copies": copies, "copy_bytes": copy_bytes}
     given = {"task": task.code, "shared_refs": refs, "ref_count": task.ref_count, "table": task.copies}
     job.put(**given, **cut, **made, copied=task.copy_count)
-    run_shared(c, frame, run_piece, job, 0, pieces, 1, pieces, pieces, None, 0)
+    run_shared(c, frame, run_piece, job, 0, pieces, 1, pieces, usable_threads(c, frame, threads), None, 0)
     merge_job.put(refs=refs, copies=copies, others=others)
     qd_parallel_for(c, frame, task.merge, merge_job, 0, copy_bytes // CACHE_LINE, MERGE_GRAIN, 1, threads)
     with c.when(reduces):

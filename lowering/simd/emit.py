@@ -65,6 +65,8 @@ class TaskCode:
     """Accumulations of one iteration that need locks, unless the word after the references is set."""
     copies: Slot
     """Arrays whose copies `qd_merge` merges."""
+    pieces: int = 0
+    """Largest number of pieces of the loop on any number of threads; 0: that of threads."""
 
 
 def emit_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> TaskCode:
@@ -113,16 +115,9 @@ def emit_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> Ta
         functions.append(function(shape.width, 1).combine())
     if accumulation.thread_copies.nbytes:
         functions.append(function(shape.width, 1).merge())
-    return TaskCode(
-        module.render(functions),
-        facts.refs,
-        facts.cost,
-        shape.width * shape.vectors,
-        plan.reason,
-        accumulation.slot.nbytes,
-        accumulation.updates,
-        accumulation.thread_copies,
-    )
+    text, lanes, slot_bytes = module.render(functions), shape.width * shape.vectors, accumulation.slot.nbytes
+    updates, copies, pieces = accumulation.updates, accumulation.thread_copies, accumulation.pieces
+    return TaskCode(text, facts.refs, facts.cost, lanes, plan.reason, slot_bytes, updates, copies, pieces)
 
 
 class _Function:

@@ -65,6 +65,6 @@ def _plan(lanes: LaneFacts, target: Target, options: EmitOptions) -> Plan:
     shape = choose_shape(lanes, target, options, sums)
     if shape.row is not None:
         lanes = LaneFacts(facts, analyse_uniformity(task, shape.row.uniform))
-    accumulation = plan_accumulation(facts, sums, limits, shape.width)
+    accumulation = plan_accumulation(facts, sums, limits, shape.width, in_order=options.deterministic)
     divergence = choose_divergence(facts, lanes, shape, accumulation, target, options)
     return Plan(facts, shape, lanes.uniformity, divergence, accumulation)

@@ -227,7 +227,9 @@ class Task:
     Task, merge and combination are Python functions that note how they were called.
     """
 
-    def __init__(self, size: int, updates: int, reduces: bool = False, grain: int = 10, lanes: int = 1) -> None:
+    def __init__(
+        self, size: int, updates: int, reduces: bool = False, grain: int = 10, lanes: int = 1, pieces: int = 0
+    ) -> None:
         self.array, self.size = np.zeros(size, np.int64), size
         self.ways: list[tuple[int, int, int, bool]] = []
         self.slots: dict[int, int] = {}
@@ -238,7 +240,7 @@ class Task:
         values: dict[str, Any] = {
             "code": self.code, "ref_count": 1, "grain": grain, "lanes": lanes, "updates": updates, "merge": self.merge,
             "copy_bytes": size * 8, "copies": ctypes.addressof(self.table), "copy_count": 1,
-            "combine": self.combine if reduces else 0, "slot_bytes": 64 * reduces, "most_slots": 8,
+            "combine": self.combine if reduces else 0, "slot_bytes": 64 * reduces, "most_slots": 8, "pieces": pieces,
         }  # fmt: skip
         for name, value in values.items():
             number = value if isinstance(value, int) else ctypes.cast(value, ctypes.c_void_p).value
@@ -304,6 +306,22 @@ def test_one_thread_needs_neither_locks_nor_copies():
         task = Task(64, updates=1)
         task.launch(pool, 0, stop, threads)
         assert [(into, alone) for _, _, into, alone in task.ways] == [(task.array.ctypes.data, True)]
+
+
+@pytest.mark.parametrize(
+    ("size", "updates", "pieces", "want"), [(64, 100, 8, 8), (64, 100, 1, 1), (5008, 4, 8, 2), (5008, 1, 8, 1)]
+)
+def test_pieces_that_do_not_depend_on_threads(size: int, updates: int, pieces: int, want: int):
+    """As many as the copies are worth; which iterations each has is the same for any number of threads."""
+    found: list[list[tuple[int, int, int]]] = []
+    for pool, threads in ((1, 0), (2, 0), (3, 0), (20, 0), (8, 1), (8, 3)):
+        task = Task(size, updates, pieces=pieces)
+        task.launch(Pool(pool), 0, 5000, threads)
+        assert all(alone for *_, alone in task.ways)
+        arrays = [task.array.ctypes.data, *sorted({into for _, _, into, _ in task.ways} - {task.array.ctypes.data})]
+        found.append([(lo, hi, arrays.index(into)) for lo, hi, into, _ in sorted(task.ways)])
+        assert len(arrays) == want
+    assert all(one == found[0] for one in found)
 
 
 @pytest.mark.parametrize(("size", "updates", "threads"), [(64, 100, MOST_PIECES + 1), (5008, 1, 3)])

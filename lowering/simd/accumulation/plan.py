@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lowering.llvm.types import BYTES, MEMORY
-from lowering.plan.sums import Slot, Where, lay_out
+from lowering.plan.sums import Slot, Where, lay_out, unordered_updates
 from lowering.simd.accumulation.outer_products import outer_products
 from lowering.tables import CACHE_LINE, round_up
 from qdtrace.analysis.cost import executed
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from lowering.plan.sums import Part, Sums
     from qdtrace.analysis.machine import AccumulationLimits
     from qdtrace.ir.program import Var
+
+PIECES = 8
+"""Pieces of a loop whose sums do not depend on threads: so many threads may share it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,9 @@ class AccumulationPlan:
     """The number of arrays that only outer products are accumulated into."""
     panel_bytes: int = 0
     """Bytes of private memory of one lane that factors of outer products need, all together."""
+    pieces: int = 0
+    """Largest number of pieces into which the loop is cut, each with copies of shared arrays, for any number of
+    threads; 1: the loop runs on one thread. 0: as many as there are threads, or none, with locks."""
 
     @property
     def is_shared(self) -> bool:
@@ -52,22 +58,30 @@ class AccumulationPlan:
     def reason(self) -> str:
         """The sums in words, for reports."""
         tiled = f", {self.tiled} sums of outer products by tiles" if self.tiled else ""
-        return self.sums.reason("chunk", "copies a thread or locks" if self.thread_copies.nbytes else "locks") + tiled
+        shared = "copies a thread or locks" if self.thread_copies.nbytes else "locks"
+        if self.pieces:
+            shared = f"copies for each of at most {self.pieces} pieces" if self.pieces > 1 else "updates in order"
+        alone = ", in order on one thread" if self.pieces == 1 else ""
+        return self.sums.reason("chunk", shared) + tiled + alone
 
 
-def plan_accumulation(facts: TaskFacts, sums: Sums, limits: AccumulationLimits, width: int) -> AccumulationPlan:
-    """Returns the plan for vectors of `width` lanes."""
+def plan_accumulation(
+    facts: TaskFacts, sums: Sums, limits: AccumulationLimits, width: int, *, in_order: bool = False
+) -> AccumulationPlan:
+    """Returns the plan for vectors of `width` lanes; with `in_order` no sum of floats depends on threads."""
     shared = sums.of(Where.SHARED)
     refs = {*sums.atomic, *(part.ref for part in shared)}
     count = executed(facts.task.body, lambda e: int(e.primitive is ACCUM and reference(e) in refs)) if refs else 0
     copied = () if sums.atomic else shared
-    updates = max(1, count) if refs else 0
+    unordered = unordered_updates(facts, sums, Where.SHARED, Where.ATOMIC) if in_order else []
+    pieces = 0 if not unordered else PIECES if copied and all(e.primitive is ACCUM for e in unordered) else 1
+    updates = max(1, count) if refs or pieces else 0
     products = list(outer_products(facts.task.body.eqns)) if width > 1 and sums.of(Where.COPY) else []
     updates_of = {update for product in products for update in product.updates}
     tiled = {part.ref for part in sums.of(Where.COPY) if updates_of.issuperset(facts.effects[part.ref])}
     panels = sum((product.places + 2 * width) * BYTES[MEMORY[product.ref.dtype]] for product in products)
     slot = _slot(facts, sums, limits, width, tiled)
-    return AccumulationPlan(sums, slot, lay_out(copied, CACHE_LINE), updates, len(tiled), panels)
+    return AccumulationPlan(sums, slot, lay_out(copied, CACHE_LINE), updates, len(tiled), panels, pieces)
 
 
 def _slot(facts: TaskFacts, sums: Sums, limits: AccumulationLimits, width: int, tiled: Collection[Var]) -> Slot:
