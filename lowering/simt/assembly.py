@@ -8,9 +8,18 @@ from typing import TYPE_CHECKING
 import llvmlite.binding as llvm
 
 from lowering.llvm.unlocked import run_passes
+from lowering.simt.devices import CUDA
 
 if TYPE_CHECKING:
     from lowering.simt.devices import Device
+
+
+LONG = 16_000
+"""Lines of a module from which on NVIDIA's code is selected without the passes of LLVM's code generator. One of them
+compares each computation of an address with all before it, 10 of 16 s at 25,000 lines; another one makes counters of
+a loop's addresses, which costs registers. NVIDIA's assembler has passes of its own: five steps of a robot's simulation
+take 0.92 of their time without LLVM's, and the code generator 0.3 s. What is lost counts in short kernels: loads of
+16 bytes, and through the cache of what nobody writes."""
 
 
 def optimised(text: str, device: Device) -> tuple[llvm.ModuleRef, llvm.TargetMachine]:
@@ -20,7 +29,8 @@ def optimised(text: str, device: Device) -> tuple[llvm.ModuleRef, llvm.TargetMac
     """
     target = device.target
     kind = llvm.Target.from_triple(target.triple)
-    machine = kind.create_target_machine(cpu=target.cpu, features=target.features, opt=3)
+    level = 0 if device.family == CUDA and text.count("\n") > LONG else 3
+    machine = kind.create_target_machine(cpu=target.cpu, features=target.features, opt=level)
     module = llvm.parse_assembly(text, llvm.create_context())
     module.triple, module.data_layout = target.triple, target.data_layout
     module.verify()
