@@ -58,8 +58,10 @@ class Walk(ABC):
                 self._written_out(eqn)
             elif primitive is markers.when_p:
                 self.when(eqn)
-            elif primitive in (markers.reach_p, markers.check_p):
-                pass
+            elif primitive is markers.reach_p:
+                pass  # no value depends on it
+            elif primitive is markers.check_p:
+                self.check(eqn)
             elif primitive in _WRITES:
                 self.write(eqn)
             elif primitive is markers.load_p:
@@ -107,6 +109,10 @@ class Walk(ABC):
     @abstractmethod
     def write(self, eqn: JaxprEqn) -> None:
         """Meets a store or an accumulation."""
+
+    @abstractmethod
+    def check(self, eqn: JaxprEqn) -> None:
+        """Meets a check."""
 
     @abstractmethod
     def load(self, eqn: JaxprEqn) -> None:
@@ -163,6 +169,13 @@ class Gathering(Walk):
     def active(self, eqn: JaxprEqn) -> None:
         if self.values:
             self.evaluate(eqn)
+
+    def check(self, eqn: JaxprEqn) -> None:
+        if self.values:
+            holds = self.value(eqn.invars[0])
+            with compat.source_info_util.user_context(eqn.source_info.traceback):
+                holds = holds if self.guard is None else holds | ~self.guard
+                markers.check_p.bind(holds, **eqn.params)
 
     def change_cell(self, eqn: JaxprEqn) -> None:
         if self.values or self._cell_of(eqn) not in self.reading.active:
@@ -244,6 +257,9 @@ class Local(Walk):
 
     def active(self, eqn: JaxprEqn) -> None:
         self.evaluate(eqn)
+
+    def check(self, eqn: JaxprEqn) -> None:
+        """Leaves a check to the other walk, which makes it once."""
 
     def change_cell(self, eqn: JaxprEqn) -> None:
         self.set_cell(eqn)

@@ -99,6 +99,24 @@ def test_other_arguments_are_told(pattern: qd.Sparsity) -> None:
 
 
 @pytest.mark.full
+def test_checks_of_the_function_are_made() -> None:
+    @qd.jit
+    def roots(x: Any, at: Any) -> Any:
+        out = qd.zeros((), x.dtype)
+        for i in qd.range(at.shape[0]):
+            with qd.when(at[i] >= 0):
+                qd.check(x[at[i]] > 0, "needs positive numbers")
+                out[()] += jnp.sqrt(x[at[i]])
+        return out
+
+    at, x = jnp.asarray([2, -1, 0]), jnp.asarray([4.0, -1.0, 9.0])
+    values = qd.sparse_hessian(roots, qd.sparsity(roots)(x, at))
+    np.testing.assert_allclose(values(x, at), -0.25 * np.asarray([4.0, 9.0]) ** -1.5, rtol=1e-5)
+    with pytest.raises(qd.CheckError, match="needs positive numbers"):
+        values(-x, at)
+
+
+@pytest.mark.full
 def test_nan_and_nothing(pattern: qd.Sparsity) -> None:
     values = qd.sparse_hessian(springs, pattern)(X.at[2].set(jnp.nan), ENDS, STIFF)
     touched = np.isnan(pattern.to_scipy(values).toarray()).any(axis=1)
