@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lowering.llvm.options import emit_options
 from lowering.llvm.target import Target
 from lowering.runtime.cache import Artifact, artifact_cache
 from lowering.runtime.compile import LinkedTask, emission, launcher, link_task, optimised
+from lowering.runtime.given import GivenProgram, compile_given
 from lowering.runtime.handler import handler_text
 from lowering.runtime.info import describe, usable_cores
 from lowering.runtime.interrupts import watch
@@ -25,13 +27,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from lowering.legalize.share_code import SharedCode
+    from lowering.llvm.options import EmitOptions
     from lowering.runtime.cache import ArtifactCache
     from lowering.runtime.layout import Layout
     from lowering.runtime.native import Loaded
     from lowering.simd.emit import TaskCode
     from qdtrace.analysis.machine import Machine
     from qdtrace.config import Options
-    from qdtrace.ir.program import Task
+    from qdtrace.ir.program import Program, Task
 
 
 _made: Once[Made] = Once()
@@ -43,10 +46,12 @@ class CpuBackend(NativeBackend[LinkedTask]):
     dialects = ("llvm", "asm")
     can_save = True
 
-    def __init__(self, target: Target | None = None, emit: Callable[..., TaskCode] | None = None) -> None:
+    def __init__(
+        self, target: Target | None = None, emit: Callable[..., TaskCode] | None = None, *, thread_copies: bool = True
+    ) -> None:
         super().__init__(_made)
         self.target = target or Target.host()
-        self._emit = emit
+        self._emit, self._thread_copies = emit, thread_copies
 
     def machines(self) -> Machines:
         """Returns the processor, which runs tasks and handlers."""
@@ -59,7 +64,10 @@ class CpuBackend(NativeBackend[LinkedTask]):
 
     def emit(self, task: Task, options: Options) -> TaskCode:
         """Returns the LLVM code of a task, before LLVM's passes."""
-        return (self._emit or emission().emit_task)(task, self.target, emit_options(options))
+        return (self._emit or emission().emit_task)(task, self.target, self._emit_options(options))
+
+    def _emit_options(self, options: Options) -> EmitOptions:
+        return replace(emit_options(options), thread_copies=self._thread_copies)
 
     def text(self, task: Task, options: Options, dialect: str) -> str:
         """Returns a task in LLVM's language, before its passes (`llvm`), or as assembly (`asm`)."""
@@ -99,7 +107,7 @@ class CpuBackend(NativeBackend[LinkedTask]):
         """Returns the layout of a program's call and its tasks."""
         layout = plan_layout(shared.program, shared.literals)
         found: list[Piece[LinkedTask]] = []
-        for k, content in enumerate(task_contents(shared, emit_options(options))):
+        for k, content in enumerate(task_contents(shared, self._emit_options(options))):
             task = shared.program.tasks[k]
             emit = functools.partial(self.emit, task, options)
             load = functools.partial(link_task, content, emit, self.target)
@@ -122,6 +130,11 @@ class CpuBackend(NativeBackend[LinkedTask]):
         for k, linked in enumerate(tasks):
             imports |= {f"{name}_{k}": address for name, address in linked.addresses.items()}
         return Handler(text, imports, log.know_table)
+
+    def compile_given(self, program: Program, other: Program, options: Options) -> GivenProgram | None:
+        """Compiles a program that runs in memory of the caller, if `other`, of other lengths, has the same code."""
+        backend = CpuBackend(self.target, thread_copies=False)  # their lengths would be in code
+        return compile_given(backend, backend.emit, program, other, options)
 
     def load(self, attributes: Mapping[str, str]) -> tuple[int, bool]:
         """Returns the handler of a program that a call carries, and whether several devices run it together."""

@@ -7,7 +7,7 @@ import functools
 import inspect
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast, overload
 
 import jax
 import numpy as np
@@ -16,10 +16,11 @@ from jax.core import Tracer
 from qdtrace import failures, tracebacks
 from qdtrace.backend import backend
 from qdtrace.compose.bounds_from import BoundsFrom
-from qdtrace.compose.byte_order import PLAIN, is_foreign, native
+from qdtrace.compose.byte_order import PLAIN
 from qdtrace.compose.byte_order import has_foreign as has_foreign_order
 from qdtrace.compose.depth import depth_told
 from qdtrace.compose.explain import failure_in
+from qdtrace.compose.foreign_arrays import convert_foreign, devices_of, to_jax
 from qdtrace.compose.garbage import paused_garbage_collection
 from qdtrace.compose.request import Request
 from qdtrace.compose.staged import Programs, note_called
@@ -49,14 +50,14 @@ def jit(
     f: Callable[P, R], *, static_argnums: int | Sequence[int] = ..., static_argnames: str | Iterable[str] = ...,
     donate_argnums: int | Sequence[int] = ..., donate_argnames: str | Iterable[str] = ...,
     bounds_from: str | Iterable[str] = ..., backend: str | None = ..., options: dict[str, Any] | None = ...,
-    pure: bool | None = ...,
+    pure: bool | None = ..., sizes: Literal["any"] | None = ...,
 ) -> Jitted[P, R]: ...  # fmt: skip
 @overload
 def jit(
     *, static_argnums: int | Sequence[int] = ..., static_argnames: str | Iterable[str] = ...,
     donate_argnums: int | Sequence[int] = ..., donate_argnames: str | Iterable[str] = ...,
     bounds_from: str | Iterable[str] = ..., backend: str | None = ..., options: dict[str, Any] | None = ...,
-    pure: bool | None = ...,
+    pure: bool | None = ..., sizes: Literal["any"] | None = ...,
 ) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...  # fmt: skip
 @boundary
 def jit(
@@ -70,6 +71,7 @@ def jit(
     backend: str | None = None,
     options: dict[str, Any] | None = None,
     pure: bool | None = None,
+    sizes: Literal["any"] | None = None,
 ) -> Any:
     """Compiles a function whose `qd.range` loops become native kernels; also a decorator.
 
@@ -105,6 +107,7 @@ def jit(
             that it calls.
         pure: True if `f` depends on nothing but its arguments and what its source, closure and defaults say; a new
             process that finds it on disk does not trace it then (docs/saving.md). None: as the option `pure` says.
+        sizes: "any" if calls have many lengths: after three, direct calls on a processor share one program.
 
     Raises:
         QdError: of one of its kinds, for every rule the traced function breaks.
@@ -117,6 +120,7 @@ def jit(
         "bounds_from": bounds_from,
         "backend": backend,
         "options": options if pure is None else {**(options or {}), "pure": pure},
+        "sizes": sizes,
     }
     if f is None:
         return functools.partial(jit, **settings)
@@ -143,6 +147,7 @@ class Jitted(Wrapped[P, R_co]):
         bounds_from: str | Iterable[str] | BoundsFrom,
         backend: str | None,
         options: dict[str, Any] | None,
+        sizes: Literal["any"] | None = None,
     ) -> None:
         super().__init__(f)
         self._function = f
@@ -155,6 +160,10 @@ class Jitted(Wrapped[P, R_co]):
             "donate_argnames": donate_argnames,
         }
         self._donations = donate_argnums, donate_argnames
+        if sizes not in (None, "any"):
+            raise TraceValueError.here(f"qd.jit: sizes needs to be 'any' or None, got {sizes!r}")
+        self._sizes = sizes
+        self._calls: dict[Options, Any] = {}
         self._backend = backend
         try:
             jax.jit(f, **self._given_settings())  # likewise: positions and names that the function does not have
@@ -191,6 +200,8 @@ class Jitted(Wrapped[P, R_co]):
                 function, programs = self._specialised()
             if failures.glance() != failures.fine:
                 raise_failures()
+            if self._sizes is not None and (found := self._of_any_length(args, kwargs)) is not None:
+                return found[0]
             results = function(*args, **kwargs) if kwargs else function(*args)  # each argument more takes time
             if programs.suspects or programs.doubts:
                 results = _waited(results, programs, args, kwargs)
@@ -271,10 +282,26 @@ class Jitted(Wrapped[P, R_co]):
         self._last = now, *made
         return made
 
+    def _of_any_length(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any] | None:
+        """Returns the result of a call by the program of all lengths, or None if that does not run it."""
+        now = current()
+        if self._bounds is not None or self._given_settings() or self._platform() != "cpu":
+            return None
+        calls = self._calls.get(now)
+        if calls is None:
+            from qdtrace.lengths.calls import Calls
+
+            calls = self._calls.setdefault(now, Calls(self._name, self._staged, options_from(self._overrides)))
+        return calls.run(args, kwargs)
+
     def _compiled(self) -> tuple[Any, Programs]:
+        programs = Programs()
+        return jax.jit(self._staged(programs), **self._given_settings()), programs
+
+    def _staged(self, programs: Programs) -> Callable[..., Any]:
+        """Returns the function that traces a call and stages it, whose programs are added to a list."""
         options = options_from(self._overrides)
         inside = replace(options, pure=current().pure)  # that a function is pure says nothing of those that it calls
-        programs = Programs()
 
         # Only here: the primitive that calls a program is loaded when one is called.
         with paused_garbage_collection():
@@ -287,14 +314,13 @@ class Jitted(Wrapped[P, R_co]):
         def staged(*args: Any, **kwargs: Any) -> Any:
             if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
                 with jax.disable_jit(False):  # loops of this package exist only while a function is traced
-                    return function(*args, **kwargs)
+                    return jax.jit(staged, **self._given_settings())(*args, **kwargs)
             with paused_garbage_collection(), programs.open(jax.tree.leaves((args, kwargs))), scope(inside):
                 given = [] if self._bounds is None else self._bounds.traced(args, kwargs)
                 request = Request(self._function, args, kwargs, self._name, options, self._donations, given)
                 return results_of(request)
 
-        function = jax.jit(staged, **self._given_settings())
-        return function, programs
+        return staged
 
     def _given_settings(self) -> dict[str, Any]:
         return {k: v for k, v in self._jax_settings.items() if v not in ((), None)}
@@ -326,10 +352,10 @@ class Jitted(Wrapped[P, R_co]):
                 raise error
         if "incompatible devices" in str(error):
             raise BackendError(
-                f"{self._name}: needs all arrays on one device, got {_devices((args, kwargs))}",
+                f"{self._name}: needs all arrays on one device, got {devices_of((args, kwargs))}",
                 help="move them with jax.device_put",
             ) from tracebacks.cause(error)
-        converted, changed = _convert_foreign((args, kwargs))
+        converted, changed = convert_foreign((args, kwargs))
         if not changed:
             better = _in_our_terms(error, self._name, (args, kwargs))
             if better is None:
@@ -406,7 +432,7 @@ def _on_backend(backend: str, name: str, tree: Any) -> Any:
         is_array = isinstance(x, jax.Array | np.ndarray) and not isinstance(x, Tracer)
         return jax.device_put(x, device) if is_array else x
 
-    return jax.tree.map(one, _convert_foreign(tree)[0])
+    return jax.tree.map(one, convert_foreign(tree)[0])
 
 
 def _in_our_terms(error: Exception, name: str, arguments: Any) -> QdError | None:
@@ -437,49 +463,3 @@ def _not_an_array(error: Exception, name: str, arguments: Any) -> TraceTypeError
         f"{name}: the argument `{path[1].rstrip('.')}` needs to be an array, a number or a pytree of them, got {kind}",
         help=f"make it static: qd.jit(f, static_argnames={argument!r}), or register its class with qd.dataclass",
     )
-
-
-def _devices(tree: Any) -> str:
-    found = {str(d) for x in jax.tree.leaves(tree) if isinstance(x, jax.Array) for d in x.devices()}
-    return ", ".join(sorted(found))
-
-
-def _convert_foreign(tree: Any) -> tuple[Any, bool]:
-    """Arrays of other libraries that speak DLPack, as JAX arrays; NumPy's in the byte order of this machine."""
-    changed = False
-
-    def one(x: Any) -> Any:
-        nonlocal changed
-        if is_foreign(x):
-            changed = True
-            return native(x)
-        if hasattr(x, "__dlpack__") and not isinstance(x, jax.Array | np.ndarray | np.generic):
-            changed = True
-            return _from_dlpack(x)
-        return x
-
-    return jax.tree.map(one, tree), changed
-
-
-def _from_dlpack(x: Any) -> Any:
-    """Returns an array of another library as one of JAX, or of NumPy where its strides leave gaps, which JAX refuses.
-
-    Raises TraceTypeError for one that neither takes, such as a tensor of torch that requires a gradient.
-    """
-    refusals = BufferError, RuntimeError, TypeError, ValueError
-    try:
-        return jax.dlpack.from_dlpack(x)
-    except refusals as error:
-        with contextlib.suppress(*refusals):
-            return np.from_dlpack(x)
-        kind = f"{type(x).__module__}.{type(x).__qualname__}"
-        raise TraceTypeError.here(
-            f"an argument of type {kind} cannot be read by DLPack: {str(error).splitlines()[0]}",
-            help="hand over a contiguous array without a gradient: `t.detach().contiguous()` in torch, "
-            "`cupy.ascontiguousarray(a)` in CuPy; qd.torch(f) takes tensors with gradients",
-        ) from None
-
-
-def to_jax(tree: Any) -> Any:
-    """The pytree with arrays that JAX takes: see `_convert_foreign`."""
-    return _convert_foreign(tree)[0]

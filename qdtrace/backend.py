@@ -10,11 +10,11 @@ from qdtrace.errors import BackendError
 from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from qdtrace.analysis.machine import Machine
     from qdtrace.config import Options
-    from qdtrace.ir.program import Program, Task
+    from qdtrace.ir.program import Program, Task, Var
 
 _GROUP = "qdtrace.backends"
 Carried = Literal["export", "executable"] | None
@@ -54,6 +54,20 @@ class Compiled(Protocol):
         ...
 
 
+class Given(Protocol):
+    """A program that runs in memory of the caller, with arrays of any length."""
+
+    @property
+    def memory(self) -> Sequence[tuple[Var, Var | None]]:
+        """The references whose addresses a call takes, in order; behind each the parameter whose content it begins
+        with, if it is another one."""
+        ...
+
+    def run(self, addresses: Sequence[int]) -> None:
+        """Runs the program in memory at these addresses, and returns at its end. Raises XLA's error if it fails."""
+        ...
+
+
 class Backend(Protocol):
     """The interface of a compiler for one platform of JAX."""
 
@@ -68,6 +82,11 @@ class Backend(Protocol):
     def compile(self, program: Program, options: Options) -> Compiled:
         """Compiles and registers a program of the final stage."""
         ...
+
+    def compile_given(self, program: Program, other: Program, options: Options) -> Given | None:
+        """Compiles a program that runs in memory of the caller; `other` is the same with other lengths. Returns None if
+        their code is not the same, or the machine cannot run such a program."""
+        return None
 
     def load(self, attributes: Mapping[str, str]) -> tuple[int, bool]:
         """Returns the handler of a program that a call carries, and whether several devices run it together.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 import jax
 
-from qdtrace.api import to_jax
+from qdtrace.compose.foreign_arrays import to_jax
 from qdtrace.errors import boundary
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from lowering.runtime.faults import LATE_FAILURES, STOPPED, failed_call, fault_t
 from lowering.runtime.interrupt_handler import INTERRUPT_WORDS, guard, qd_ask_to_end
 from lowering.runtime.large_pages import advise_results, large_table
 from lowering.runtime.launch_log import FILLS, LOG_ADDRESS, TASKS, began, note
-from lowering.runtime.operands import TABLE, entry_lines, locate, run_of, signature_of
+from lowering.runtime.operands import TABLE, entry_lines, given_signature, locate, run_given_of, run_of, signature_of
 from lowering.runtime.parallel import qd_parallel_for, qd_parallel_reduce, slot_limit
 from lowering.runtime.thread_copies import CopyRecord, qd_parallel_update, run_loop
 from lowering.tables import (
@@ -90,11 +90,11 @@ def grain_of(shape: TaskShape) -> int:
     return max(steps, 1) * shape.lanes
 
 
-def handler_text(layout: Layout, shapes: Sequence[TaskShape], max_threads: int = 0) -> str:
+def handler_text(layout: Layout, shapes: Sequence[TaskShape], max_threads: int = 0, *, given: bool = False) -> str:
     """Returns LLVM IR of the handler: exports `qd_handler` and `qd_table`, imports `qd_run` and the functions of each
-    task, `qd_task_K` and others, by its number."""
+    task, `qd_task_K` and others, by its number. `given`: it runs in memory of the caller, of any size."""
     program = layout.program
-    constants, signature = signature_of(layout)
+    constants, signature = given_signature(layout) if given else signature_of(layout)
     lines = ["declare ptr @qd_run(ptr, ptr)", *constants]
     records: list[str] = []
     for k, (task, shape) in enumerate(zip(program.tasks, shapes, strict=True)):
@@ -132,7 +132,7 @@ def handler_text(layout: Layout, shapes: Sequence[TaskShape], max_threads: int =
         )
         records.append(record)
     lines += [f"@clears = private constant {clear_table(layout.clears)}"]
-    lines += [f"@large = private constant {large_table(layout)}"]
+    lines += [f"@large = private constant {large_table(None if given else layout)}"]
     if layout.constants:
         data = "".join(f"\\{byte:02x}" for byte in layout.constants)
         lines += [f'@constants = private constant [{len(layout.constants)} x i8] c"{data}", align {CACHE_LINE}']
@@ -203,7 +203,8 @@ def _run_tasks(c: Code, frame: Value, program: Fields, slots: Value, further: Va
 
 
 _EXPORTS = (
-    run_of(PROGRAM, 0, 1, _run_tasks), qd_parallel_for, qd_parallel_reduce, qd_parallel_update, abi.API_SEEN,
+    run_of(PROGRAM, 0, 1, _run_tasks), run_given_of(PROGRAM, _run_tasks),
+    qd_parallel_for, qd_parallel_reduce, qd_parallel_update, abi.API_SEEN,
     LATE_FAILURES, qd_take_late, qd_drop_late, qd_ask_to_end, LOG_ADDRESS, *INTERRUPT_WORDS,
 )  # fmt: skip
 LAUNCHER_EXPORTS = tuple(symbol.name for symbol in _EXPORTS)

@@ -24,13 +24,17 @@ _PAGE = 4096
 _MADV_HUGEPAGE = 14
 
 
-def large_table(layout: Layout) -> str:
-    """Returns the handler's table of large results, without those in the memory of an operand; -1 ends it."""
+def large_table(layout: Layout | None) -> str:
+    """Returns the handler's table of large results, without those in the memory of an operand; -1 ends it. It is empty
+    without a layout, if nobody knows the sizes."""
+    end = LARGE.constant(slot=-1, bytes=0)
+    if layout is None:
+        return LARGE.table([end])
     donated = set(layout.aliases.values())
     sizes = [0 if k in donated else ref_type(v).nbytes for k, v in enumerate(layout.written)]
     slots = enumerate([*sizes, layout.scratch_bytes], layout.operand_count)
     rows = [LARGE.constant(slot=slot, bytes=size) for slot, size in slots if size >= LARGE_BYTES]
-    return LARGE.table([*rows, LARGE.constant(slot=-1, bytes=0)])
+    return LARGE.table([*rows, end])
 
 
 _ADVISE = External("i32 madvise(ptr, i64, i32)")

@@ -11,9 +11,10 @@ from lowering.llvm.host import MEMSET, Cell, External, Fields, Function, c_strin
 from lowering.runtime import abi
 from lowering.tables import CHECK, PLACE, SIGNATURE
 from qdtrace.ir.program import ref_type
+from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from lowering.llvm.host import I64, Code, Operand, Ptr, Value
     from lowering.runtime.layout import Layout
@@ -54,13 +55,23 @@ def signature_of(layout: Layout) -> tuple[list[str], dict[str, object]]:
         rows.insert(len(layout.program.params), ("the constants", abi.XLA_BYTE, len(layout.constants)))
     if layout.scratch_bytes:
         rows.append(("the scratch result", abi.XLA_BYTE, layout.scratch_bytes))
+    return _signature(layout.program.name, rows, layout.operand_count)
+
+
+def given_signature(layout: Layout) -> tuple[list[str], dict[str, object]]:
+    """Returns the same of a program in memory of the caller: two words of 32 bits for each address, and a byte that
+    says that it has run."""
+    rows = [("the addresses", abi.XLA_DTYPES[DType.i32], 2 * layout.slot_count), ("the end", abi.XLA_BYTE, 1)]
+    return _signature(layout.program.name, rows, 1)
+
+
+def _signature(name: str, rows: Sequence[tuple[str, int, int]], operands: int) -> tuple[list[str], dict[str, object]]:
     records = [CHECK.constant(dtype=d, elements=n, label=f"@label_{k}") for k, (_, d, n) in enumerate(rows)]
     lines = [
-        f"@name = private constant {c_string(layout.program.name)}",
+        f"@name = private constant {c_string(name)}",
         *(f"@label_{k} = private constant {c_string(label)}" for k, (label, _, _) in enumerate(rows)),
         f"@checks = private constant {CHECK.table(records)}",
     ]
-    operands = layout.operand_count
     return lines, {"name": "@name", "args": operands, "results": len(rows) - operands, "checks": "@checks"}
 
 
@@ -162,3 +173,23 @@ def run_of(table: Record, traits: int, further: int, back: Back) -> Function:
         return c.value(None, "ptr")
 
     return Function(qd_run, "")
+
+
+def run_given_of(table: Record, back: Back) -> Function:
+    """Returns `qd_run_given`, which runs a program in memory of the caller: its operand is the list of the addresses of
+    operands and results (`given_signature`)."""
+
+    def qd_run_given(c: Code, frame: Ptr, program: Ptr) -> Ptr:
+        c.give_if(abi.answer_metadata(c, frame, 0))
+        fields = Fields(table, program)
+        passed = c.array("ptr", fields.args + fields.results)
+        error = collect(c, frame, program, passed)
+        c.give_if(error.differs(None), error)
+        addresses, count = passed.word(0).load("ptr"), Fields(CHECK, fields.checks).elements >> 1
+        slots = c.array("ptr", count + 1)
+        with c.each(0, count) as k:
+            slots.word(k).store(addresses.word(k).load("ptr"), "ptr")
+        back(c, frame, fields, slots, slots.word(count))
+        return c.value(None, "ptr")
+
+    return Function(qd_run_given, "")

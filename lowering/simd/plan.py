@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lowering.llvm.facts import TaskFacts
 from lowering.llvm.options import DEFAULTS, EmitOptions
-from lowering.plan.sums import find_sums
+from lowering.plan.sums import Slot, find_sums
 from lowering.simd.accumulation.plan import AccumulationPlan, plan_accumulation
 from lowering.simd.divergence.choice import Divergence, choose_divergence
 from lowering.simd.divergence.flatten import STEPS, flattened, flattened_steps
@@ -66,5 +66,7 @@ def _plan(lanes: LaneFacts, target: Target, options: EmitOptions) -> Plan:
     if shape.row is not None:
         lanes = LaneFacts(facts, analyse_uniformity(task, shape.row.uniform))
     accumulation = plan_accumulation(facts, sums, limits, shape.width, in_order=options.deterministic)
+    if not options.thread_copies:
+        accumulation = replace(accumulation, thread_copies=Slot())
     divergence = choose_divergence(facts, lanes, shape, accumulation, target, options)
     return Plan(facts, shape, lanes.uniformity, divergence, accumulation)

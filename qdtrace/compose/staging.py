@@ -42,7 +42,7 @@ from qdtrace.trace.importer.values import rank0
 from qdtrace.trace.loops import too_many
 from qdtrace.trace.markers import alloc_p, buffer_p, lget_p, load_p, local_p, lset_p, reach_p, read_p
 from qdtrace.trace.physical import logical, physical
-from qdtrace.trace.source import eqn_loc
+from qdtrace.trace.source import eqn_loc, lines_of
 from qdtrace.trace.tree import body_of, bounds_of, hints_of, loc_of
 
 if TYPE_CHECKING:
@@ -178,7 +178,8 @@ def _pure(stager: Stager, eqn: Any) -> None:
     if stager.conditions and (eqn.effects or has_marker(eqn, "qd_call")):
         outs = _if_true(stager, lambda: compat.bind_eqn(eqn, values), [v.aval for v in eqn.outvars])
     else:
-        outs = compat.bind_eqn(eqn, values)
+        with lines_of(eqn):
+            outs = compat.bind_eqn(eqn, values)
     for var, out in zip(eqn.outvars, outs, strict=True):
         stager.env[var] = Constant(out)
 

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from qdtrace.errors import Loc
-from qdtrace.trace.compat import has_markers, source_info_util
+from qdtrace.trace.compat import has_markers, source_info_util, source_lines
 from qdtrace.trace.own_files import is_own_file
 from qdtrace.tracebacks import is_hidden
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
     from types import CodeType, TracebackType
 
     from qdtrace.trace.compat import JaxprEqn
@@ -61,6 +61,17 @@ def eqn_loc(eqn: JaxprEqn, around: Loc | None = None) -> Loc | None:
     innermost, own = _lines_in(eqn.source_info.traceback)
     found = own if own is innermost or not has_markers(eqn.effects) else innermost
     return found or around or innermost
+
+
+@contextlib.contextmanager
+def lines_of(eqn: JaxprEqn) -> Generator[None]:
+    """Gives equations that a block binds the source line of another one."""
+    lines: Any = source_lines
+    before, lines.context = lines.context, lines.context.replace(traceback=eqn.source_info.traceback)
+    try:
+        yield
+    finally:
+        lines.context = before
 
 
 def frames_in(traceback: Any) -> Iterator[tuple[CodeType, int]]:

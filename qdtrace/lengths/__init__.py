@@ -1,0 +1,1 @@
+"""Calls of one function with arrays of any length, by one compiled program."""

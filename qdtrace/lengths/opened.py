@@ -1,0 +1,176 @@
+"""The program of many lengths: numbers in which traces differ become operands.
+
+Before:  program f(x: ref[f32,1000])            After:  program f(x: ref[f32,C], n: ref[i32])
+           range_for i in 0:i32 : 1000:i32                range_for i in 0:i32 : v
+             a: f32 = load x i                              head
+             b: f32 = div a 1000.0:f32                        v: i32 = load n
+                                                              w: f32 = load n_1
+                                                            a: f32 = load x i
+                                                            b: f32 = div a w
+
+`C` is more than any length. Nothing may follow from it but that indices are below it, so there are two such programs
+with different ones, whose code has to be the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING, TypeVar
+
+from qdtrace.frozen import frozen
+from qdtrace.ir.builder import ref_var
+from qdtrace.ir.primitives import LOAD
+from qdtrace.ir.program import Eqn, Program, Task, Var, literal, ref_type
+from qdtrace.ir.rebuild import Rebuilder
+from qdtrace.ir.types import SCALARS, RefType
+from qdtrace.lengths.skeleton import SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from qdtrace.ir.program import Atom, Block, Literal
+    from qdtrace.lengths.skeleton import Skeleton, Slot
+
+T = TypeVar("T")
+MOST_ELEMENTS = 1 << 30
+"""Elements of the largest array of such a program: 32 bits count them."""
+LEAST = 1 << 12
+"""The fewest rows of an array of such a program."""
+
+
+class PinnedError(Exception):
+    """The reason why each length of a function needs a program of its own."""
+
+
+@frozen(eq=False, slots=True)
+class Opened:
+    """A program of many lengths, in two choices of what its lengths are less than.
+
+    Numbers that are equal at each length that was met are one operand, or one length.
+    """
+
+    first: Skeleton
+    operands: tuple[int | None, ...]
+    """The operand that each literal becomes, if it does."""
+    lengths: tuple[int | None, ...]
+    """The number of each length that is open."""
+    most: int
+    """The largest length."""
+    programs: tuple[Program, Program]
+
+    def values(self, other: Skeleton) -> list[Literal] | None:
+        """Returns the operands for a program of other lengths, or None if it is another program."""
+        if other.text != self.first.text:
+            return None
+        values = _common(self.operands, self.first.literals.values(), other.literals.values())
+        lengths = _common(self.lengths, self.first.lengths.values(), other.lengths.values())
+        if values is None or lengths is None or not all(0 < n <= self.most for n in lengths):
+            return None
+        return values
+
+
+def _common(numbers: Sequence[int | None], first: Iterable[T], other: Iterable[T]) -> list[T] | None:
+    """Returns the value of each number, or None if two have one number, or one without a number is another one."""
+    found: dict[int, T] = {}
+    for number, a, b in zip(numbers, first, other, strict=True):
+        if (a if number is None else found.setdefault(number, b)) != b:
+            return None
+    return [found[k] for k in range(len(found))]
+
+
+def opened(traces: Sequence[Skeleton]) -> Opened:
+    """Returns the program of several traces of equal texts. Raises PinnedError if there is none."""
+    first = traces[0]
+    operands, values = _numbered([tuple(t.literals.values()) for t in traces])
+    lengths, found = _numbered([tuple(t.lengths.values()) for t in traces])
+    pairs = zip(first.lengths, lengths, strict=True)
+    widest = max([prod(ref_type(v).shape[1:]) for v, number in pairs if number is not None], default=1)
+    most = MOST_ELEMENTS // max(widest, 1)
+    if most < LEAST:
+        raise PinnedError(f"rows of {widest} elements are too long")
+    params = tuple(ref_var(row[0].dtype, (), "n") for row in values)
+    slots = {slot: params[k] for slot, k in zip(first.literals, operands, strict=True) if k is not None}
+
+    def chosen(least: int, step: int) -> Program:
+        sizes = {v: least + step * k for v, k in zip(first.lengths, lengths, strict=True) if k is not None}
+        return _Opening(sizes, slots, most // 2).program(first.program, params)
+
+    least, most = most - 8 * len(found), most // 2
+    return Opened(first, operands, lengths, most, (chosen(least, 5), chosen(most, 3)))
+
+
+def _numbered(rows: Sequence[tuple[T, ...]]) -> tuple[tuple[int | None, ...], list[tuple[T, ...]]]:
+    """Returns a number for each column in which rows differ, the same for equal columns, and those columns."""
+    found: dict[tuple[T, ...], int] = {}
+    columns = list(zip(*rows, strict=True))
+    numbers = tuple([None if all(x == c[0] for x in c) else found.setdefault(c, len(found)) for c in columns])
+    return numbers, list(found)
+
+
+class _Opening(Rebuilder):
+    """Replaces literals by operands, and lengths of references by others."""
+
+    def __init__(self, lengths: Mapping[Var, int], operands: Mapping[Slot, Var], most: int) -> None:
+        super().__init__({v: Var(RefType(v.dtype, (n, *ref_type(v).shape[1:])), v.hint) for v, n in lengths.items()})
+        self.operands, self.most = operands, most
+        self.loaded: dict[Var, Var] = {}
+        """Values of operands in the present task."""
+
+    def program(self, of: Program, params: Sequence[Var]) -> Program:
+        """Returns a program with further parameters."""
+        return Program(
+            of.name,
+            (*self.refs(of.params), *params),
+            self.refs(of.buffers),
+            tuple(map(self.rebuild_task, of.tasks)),
+            self.refs(of.results),
+            {self.refs((v,))[0]: value for v, value in of.initial.items()},
+        )
+
+    def refs(self, refs: tuple[Var, ...]) -> tuple[Var, ...]:
+        """Returns references of the new lengths."""
+        return tuple([v for v in self.atoms(refs) if isinstance(v, Var)])
+
+    def rebuild_task(self, task: Task) -> Task:
+        """Returns the task rebuilt; its head loads the operands first."""
+        self.loaded = {}
+        start, stop = self.put(task, (task.start, task.stop))
+        made = super().rebuild_task(replace(task, start=start, stop=stop))
+        loads = [Eqn(LOAD, (ref,), (value,), {}, (), task.loc) for ref, value in self.loaded.items()]
+        return replace(made, head=(*loads, *made.head))
+
+    def rebuild_block(self, block: Block) -> Block:
+        """Returns the block rebuilt."""
+        results = self.put(block, block.results)
+        return super().rebuild_block(block if results is block.results else replace(block, results=results))
+
+    def visit(self, eqn: Eqn) -> None:
+        """Appends the equation with its operands replaced."""
+        invars = self.put(eqn, eqn.invars)
+        made = eqn if invars is eqn.invars else replace(eqn, invars=invars)
+        if (size := self.operands.get((eqn, SIZE))) is None:
+            super().visit(made)
+        else:
+            self.bounded(made, self.value(size))
+
+    def bounded(self, eqn: Eqn, size: Var) -> None:
+        """Emits a check of an index whose result is below `size`, whatever an access thinks of the check."""
+        self.loc = eqn.loc
+        index = Var(eqn.outvar.type, eqn.outvar.hint)
+        params = {**eqn.params, "size": self.most}
+        self.append(replace(eqn, invars=self.atoms(eqn.invars), outvars=(index,), params=params))
+        inside = self("lt", index, size)
+        self.emit("check", inside, message="")
+        self.env[eqn.outvar] = self("select", inside, index, literal(0, index.dtype))
+
+    def put(self, owner: Eqn | Block | Task, atoms: tuple[Atom, ...]) -> tuple[Atom, ...]:
+        """Returns atoms with the literals replaced that are operands."""
+        refs = [self.operands.get((owner, k)) for k in range(len(atoms))]
+        if not any(refs):
+            return atoms
+        return tuple([a if r is None else self.value(r) for a, r in zip(atoms, refs, strict=True)])
+
+    def value(self, ref: Var) -> Var:
+        """Returns the value of an operand."""
+        return self.loaded.setdefault(ref, Var(SCALARS[ref.dtype], ref.hint))
