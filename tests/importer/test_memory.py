@@ -56,6 +56,26 @@ def test_large_values(name):
     assert program.count() < 1000  # no operation is written out 300 times (loads and stores of the harness are)
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint32"])
+def test_tables_of_integers_in_loops(dtype):
+    """Those that rise evenly along each axis are computed, others are read; lengths of an axis go from 1 to 48."""
+    rng = np.random.default_rng(len(dtype))
+    tables = []
+    for sides in ((48,), (6, 8), (1, 3, 16), (4, 4, 3), (24, 2)):
+        steps = rng.integers(-40, 40, len(sides))
+        even = rng.integers(100) + sum(step * k for step, k in zip(steps, np.indices(sides), strict=True))
+        odd = even.copy()
+        odd[(-1,) * odd.ndim] += 1
+        tables += [t.astype(dtype) for t in (even, odd, 0 * even)]  # they wrap
+    tables.append(np.broadcast_to(np.arange(6, dtype=dtype)[:, None], (6, 8)))
+
+    def f(x):
+        return [x[100:148].reshape(t.shape) * jnp.asarray(t) for t in tables]
+
+    program = check(f, LONG, rtol=1e-6)
+    assert program.count("load") < 45  # as many as the operands have, and 10 less than with all tables
+
+
 def test_equations_do_not_grow_with_the_size():
     def f(m):
         return jnp.linalg.norm(m @ jnp.tanh(m) - m, axis=0)

@@ -8,6 +8,7 @@ from qdtrace.errors import UnsupportedError
 from qdtrace.trace import compat
 from qdtrace.trace.importer.libraries import callback_of
 from qdtrace.trace.importer.registry import DERIVATIVES, PLACED, rule
+from qdtrace.trace.importer.values import MemoryArray
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,7 +76,37 @@ def custom_linear_solve(
     before, count, total = sum(lengths[:2]), lengths[2], sum(lengths)
     given = [*operands[before : before + count], *operands[total:]]
     count = len(compat.open_jaxpr(jaxprs.matvec).outvars)  # what `has_aux` is for comes behind
+    solve = compat.open_jaxpr(jaxprs.solve)
+    in_memory = any(isinstance(v, MemoryArray) for v in operands)
+    if in_memory and _is_linear(solve, set(solve.invars[len(solve.invars) - len(operands) + total :])):
+        return imp.call(jaxprs.solve, given)  # its steps have the transpose; a solver that iterates needs its own
     return DERIVATIVES["transposed"](imp, eqn, operands, jaxprs.solve, given, count)
+
+
+_LINEAR_IN = {
+    **dict.fromkeys(("reshape", "transpose", "broadcast_in_dim", "squeeze", "expand_dims", "copy", "neg", "gather"), 0),
+    "triangular_solve": 1,
+}
+"""The operand that a primitive is linear in, of those that take a right side through the factors of a matrix."""
+
+
+def _is_linear(jaxpr: Any, unknown: set[Any]) -> bool:
+    """Returns whether each equation is linear in variables that depend on `unknown` ones, to which these are added."""
+    for eqn in jaxpr.eqns:
+        changing = [k for k, v in enumerate(eqn.invars) if isinstance(v, compat.Var) and v in unknown]
+        called = compat.called_jaxpr(eqn)
+        if called is not None:
+            inner = compat.open_jaxpr(called)
+            found = {inner.invars[k] for k in changing}
+            if not _is_linear(inner, found):
+                return False
+            results = zip(eqn.outvars, inner.outvars, strict=True)
+            unknown.update(v for v, own in results if isinstance(own, compat.Var) and own in found)
+        elif changing:
+            if changing != [_LINEAR_IN.get(eqn.primitive.name)]:
+                return False
+            unknown.update(eqn.outvars)
+    return True
 
 
 @rule("call_hi_primitive", takes_all="JAX itself lowers the equation with them")

@@ -182,7 +182,9 @@ class MemoryOps(ScalarOps):
         if not dynamic:
             return candidates
         if candidates.size > CHAIN:
-            return self.element(self.spill(value), index)
+            even = _even(candidates)
+            at = [index[d] for d in dynamic]
+            return self.element(self.spill(value), index) if even is None else self._sum(even, at)
         for d in reversed(dynamic):
             candidates = self._chain(candidates, index[d])
         return candidates[()]
@@ -191,12 +193,10 @@ class MemoryOps(ScalarOps):
         """Chooses along the last axis: by arithmetic where steps are equal, else by a chain of selects."""
         count = candidates.shape[-1]
         out = np.empty(candidates.shape[:-1], object)
-        rising = {at: _first_and_step(candidates[at]) for at in np.ndindex(*out.shape)}
-        if all(rising.values()):
-            for at, (first, step) in rising.items():  # type: ignore[misc]
-                dtype = first.type.dtype
-                times = self.op("mul", self.convert(index, dtype), constant(np.int64(step).astype(dtype.numpy)))
-                out[at] = self.op("add", times, first)
+        rows = {at: _even(candidates[at]) for at in np.ndindex(*out.shape)}
+        if all(rows.values()):
+            for at, even in rows.items():
+                out[at] = self._sum(even, [index])  # type: ignore[arg-type]
             return out
         tests = [self.op("le", index, integer(k, index.dtype)) for k in range(count - 1)]
         for at in np.ndindex(*out.shape):
@@ -206,6 +206,15 @@ class MemoryOps(ScalarOps):
                 chosen = self.choose(tests[k], row[k], chosen)
             out[at] = chosen
         return out
+
+    def _sum(self, even: tuple[Literal, list[int]], index: Sequence[Atom]) -> Atom:
+        """Returns the element at an index of an array whose first element and steps are given."""
+        total, steps = even
+        dtype = total.type.dtype
+        for k, step in zip(index, steps, strict=True):
+            times = self.op("mul", self.convert(k, dtype), constant(np.int64(step).astype(dtype.numpy)))
+            total = self.op("add", times, total)
+        return total
 
     # ------------------------------------------------------------------ between the forms
     def build(
@@ -327,7 +336,8 @@ class MemoryOps(ScalarOps):
         """Returns a form that traced indices read cheaply: large small-arrays are spilled once."""
         if isinstance(value, RefValue):
             raise self.unreadable(value)
-        return self.spill(value) if isinstance(value, np.ndarray) and value.size > CHAIN else value
+        is_table = isinstance(value, np.ndarray) and value.size > CHAIN and _even(value) is None
+        return self.spill(value) if is_table else value
 
     def spill(self, value: np.ndarray) -> MemoryArray:
         """Returns the elements in memory, stored once where they are known; constants go to a global reference."""
@@ -372,13 +382,21 @@ class MemoryOps(ScalarOps):
         return len(self.stack) - self._scopes
 
 
-def _first_and_step(row: np.ndarray) -> tuple[Literal, int] | None:
-    """Returns (first, step) if element k is `first + step * k`, in a row of at least three integer constants."""
-    if row.size < 3 or not all(type(e) is Literal and e.type.dtype.is_integer for e in row):
+def _even(array: np.ndarray) -> tuple[Literal, list[int]] | None:
+    """Returns the first element and the step along each axis, if these tell all: in three or more integer constants.
+
+    An `iota` along any axis is such an array.
+    """
+    elements = elements_of(array)
+    if array.size < 3 or not all(type(e) is Literal and e.type.dtype.is_integer for e in elements):
         return None
-    first, *rest = (int(e.value) for e in row)
-    step = rest[0] - first
-    return (row[0], step) if abs(step) < _STEP and rest == [first + step * (k + 1) for k in range(len(rest))] else None
+    numbers = np.array([int(e.value) for e in elements], object).reshape(array.shape)
+    origin = (0,) * array.ndim
+    first = numbers[origin]
+    steps = [numbers[(*origin[:d], min(n - 1, 1), *origin[d + 1 :])] - first for d, n in enumerate(array.shape)]
+    terms = (step * k for step, k in zip(steps, np.indices(array.shape, object), strict=True))
+    is_even = all(abs(step) < _STEP for step in steps) and (numbers == sum(terms, first)).all()
+    return (elements[0], steps) if is_even else None
 
 
 def _bound(block: Any) -> set[Var]:
