@@ -1,4 +1,4 @@
-"""Accumulations at fixed offsets: which iteration of a task adds to an element, as boxes of elements.
+"""Accumulations, or stores, at fixed offsets: which iteration of a task reaches an element, as boxes of elements.
 
 A *piece* is an accumulation on a box of iterations where each index is a constant, or a digit plus or minus a constant,
 and each digit is in one index: the elements that it reaches are a box too, and each is reached once, from the iteration
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from qdtrace.analysis.index.piecewise import OnBox, Split, digits_of
 from qdtrace.ir.dataflow import reached
 from qdtrace.ir.memory import indices_of, reference
-from qdtrace.ir.primitives import ACCUM, IF, LOAD
+from qdtrace.ir.primitives import ACCUM, IF, LOAD, STORE
 from qdtrace.ir.program import Var, is_global, ref_type
 from qdtrace.ir.walk import definitions, used_vars, walk_all, walk_task
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from qdtrace.analysis.index.affine import Form
     from qdtrace.analysis.index.piecewise import Box
+    from qdtrace.ir.primitives import Primitive
     from qdtrace.ir.program import Atom, Eqn, Task
 
 MOST_PIECES = 128
@@ -34,11 +35,16 @@ SHORT = 4
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Site:
-    """An accumulation with the branches around it, outermost first."""
+    """An accumulation, or a store, with the branches around it, outermost first."""
 
     eqn: Eqn
     around: tuple[tuple[Eqn, int], ...]
     """Each `if` around it, with the number of the block."""
+
+    @property
+    def op(self) -> str:
+        """The operation of an accumulation; nothing for a store."""
+        return self.eqn.params.get("op", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +127,9 @@ class Scatter:
 
 
 class ScatteringTask:
-    """A task whose accumulations at fixed offsets are found."""
+    """A task whose accumulations at fixed offsets are found; or its stores, beside whatever else it accesses."""
 
-    def __init__(self, task: Task, index: Form, box: Box) -> None:
+    def __init__(self, task: Task, index: Form, box: Box, primitive: Primitive = ACCUM) -> None:
         self.task = task
         self.index = index
         """The index of the task as a form of its digits."""
@@ -132,12 +138,12 @@ class ScatteringTask:
         self.sites: dict[Var, list[Site]] = {}
         accesses: dict[Var, int] = {}
         for eqn in walk_task(task):
-            if eqn.primitive.is_access:
+            if eqn.primitive.is_access and (primitive is ACCUM or eqn.primitive is primitive):
                 accesses[reference(eqn)] = accesses.get(reference(eqn), 0) + 1
-        for site in _sites(task.body.eqns, ()):
+        for site in _sites(task.body.eqns, (), primitive):
             self.sites.setdefault(reference(site.eqn), []).append(site)
         for ref, sites in [*self.sites.items()]:
-            if len(sites) != accesses[ref] or len({s.eqn.params["op"] for s in sites}) > 1 or not is_global(ref):
+            if len(sites) != accesses[ref] or len({s.op for s in sites}) > 1 or not is_global(ref):
                 del self.sites[ref]
 
     def scatters(self, ref: Var) -> Scatter | None:
@@ -148,7 +154,7 @@ class ScatteringTask:
             if found is None:
                 return None
             pieces += found
-        return Scatter(ref, self.sites[ref][0].eqn.params["op"], tuple(pieces)) if pieces else None
+        return Scatter(ref, self.sites[ref][0].op, tuple(pieces)) if pieces else None
 
     def scatters_again(self, scatter: Scatter) -> Scatter:
         """Returns the scatter of another form of the task, with other values at the same indices, in this one."""
@@ -210,6 +216,14 @@ def scattering(task: Task) -> ScatteringTask | None:
     return None if found is None else ScatteringTask(task, *found)
 
 
+def stores_are_apart(task: Task, ref: Var) -> bool:
+    """Returns whether all stores to a reference are at fixed offsets and no two of them at one element."""
+    found = digits_of(task)
+    stores = None if found is None else ScatteringTask(task, *found, STORE)
+    scatter = stores.scatters(ref) if stores is not None and ref in stores.sites else None
+    return scatter is not None and scatter.is_apart
+
+
 def reads_before_writes(task: Task, loads: Iterable[Eqn]) -> bool:
     """Returns whether loads that run before a task find what they find in it: each precedes all writes there."""
     first: dict[Var, int] = {}
@@ -234,14 +248,14 @@ def _with_loops(eqns: Sequence[Eqn], in_loop: bool) -> Iterator[tuple[Eqn, bool]
             yield from _with_loops(block.eqns, in_loop or eqn.primitive.loops)
 
 
-def _sites(eqns: Sequence[Eqn], around: tuple[tuple[Eqn, int], ...]) -> Iterator[Site]:
-    """Yields the accumulations outside of loops."""
+def _sites(eqns: Sequence[Eqn], around: tuple[tuple[Eqn, int], ...], primitive: Primitive) -> Iterator[Site]:
+    """Yields the equations of a primitive outside of loops."""
     for eqn in eqns:
-        if eqn.primitive is ACCUM:
+        if eqn.primitive is primitive:
             yield Site(eqn, around)
         elif eqn.primitive is IF:
             for k, block in enumerate(eqn.blocks):
-                yield from _sites(block.eqns, (*around, (eqn, k)))
+                yield from _sites(block.eqns, (*around, (eqn, k)), primitive)
 
 
 def _piece(site: Site, on: OnBox, guards: tuple[Eqn, ...]) -> Piece | None:

@@ -12,6 +12,7 @@ from itertools import combinations_with_replacement
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.memory import TaskMemory, is_comparable
+from qdtrace.analysis.scattered import stores_are_apart
 from qdtrace.errors import old_value_refused
 from qdtrace.ir.custom import without_rules
 from qdtrace.ir.memory import indices_of, reference
@@ -43,7 +44,9 @@ def _may_meet(memory: TaskMemory, ref: Var, eqns: list[Eqn]) -> bool:
     if memory.share_a_proof(eqns):
         return False
     different = {tuple(map(id, indices_of(e))): e for e in eqns}.values()
-    return not all(memory.dependence(a, b).is_safe for a, b in combinations_with_replacement(different, 2))
+    if all(memory.dependence(a, b).is_safe for a, b in combinations_with_replacement(different, 2)):
+        return False
+    return not stores_are_apart(memory.task, ref)
 
 
 def check_atomics(program: Program, adjoints: Container[Var] = ()) -> None:

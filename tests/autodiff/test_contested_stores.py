@@ -114,23 +114,3 @@ def test_a_counter_beside_stores_to_common_elements() -> None:
 
     x, k = np.arange(1.0, 9.0), np.array([0, 3, 0, 0, 1, 3, 3, 1])
     np.testing.assert_array_equal(jax.grad(lambda x: f(x, k)[0].sum())(x), [2, 4, 0, 8, 0, 0, 0, 0])
-
-
-APART = (
-    "h[i] = v", "h[15 - i] = v", "h[2 * i] = v; h[2 * i + 1] = v", "h[i] = v; h[i + 16] = v", "g[i // 4, i % 4] = v",
-    "h[i ^ 3] = v", "g[i, 1] = v; g[i, 0] = v", "h[3 * i + m[0] % 3] = v", "for j in qd.range(4): g[i, k[j] % 4] = v",
-)  # fmt: skip
-MEETING = ("h[k[i]] = v", "h[i // 2] = v", "h[0] = v", "h[i] = v; h[i + 1] = v", "for j in qd.range(4): g[k[j], 0] = v")
-
-
-@pytest.mark.sample(3)
-@pytest.mark.filterwarnings("ignore:a race")
-@pytest.mark.parametrize("store", [*APART, *MEETING])
-def test_only_stores_that_may_meet_are_exchanged(store: str) -> None:
-    lines = ["def f(x, k, m):", "  h, g = qd.zeros(64, x.dtype), qd.zeros((16, 4), x.dtype)"]
-    lines += ["  for i in qd.range(16):", "    v = jnp.sin(x[i])", *(f"    {s}" for s in store.split("; "))]
-    names: dict[str, Any] = {"qd": qd, "jnp": jnp}
-    exec("\n".join([*lines, "  return h, g"]), names)
-    f = qd.jit(jax.grad(lambda *args: sum((y**2).sum() for y in qd.jit(names["f"])(*args))))
-    low = f.lower(np.ones(16), np.arange(16), np.ones(1, np.int32))
-    assert ("exchange" in str(low.graph())) == (store in MEETING)

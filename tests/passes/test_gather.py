@@ -10,7 +10,7 @@ import pytest
 
 from qdtrace.analysis import scattered
 from qdtrace.interpret.reference import evaluate
-from qdtrace.ir.primitives import CHECK
+from qdtrace.ir.primitives import ATOMIC, CHECK
 from qdtrace.ir.verify import verify_program
 from qdtrace.ir.walk import walk_program
 from qdtrace.passes import gather
@@ -220,9 +220,20 @@ def test_a_buffer_that_was_used_keeps_its_initial_content(always: None) -> None:
 
 
 def test_a_check_in_front_of_the_task_stays_once(always: None) -> None:
-    head = "7:i32\n    head\n      n: i32 = load m\n      b: bool = lt n 9:i32\n      check[message=\"too many\"] b\n"
+    head = '7:i32\n    head\n      n: i32 = load m\n      b: bool = lt n 9:i32\n      check[message="too many"] b\n'
     program = parsed(THREE_POINTS.replace("(y: ", "(m: ref[i32], y: ").replace("7:i32\n", head, 1))
     got = GatherScatters()(program)
     verify_program(got)
     assert got is not program
     assert sum(e.primitive is CHECK for e in walk_program(got)) == 1
+
+
+def test_an_old_value_of_an_atomic_is_asked_for_once(always: None) -> None:
+    text = THREE_POINTS.replace("load y i", "atomic[op=exchange] y 0.0:f32 0:i32")
+    program = parsed(text.replace("return x", "return x, y"))
+    got = GatherScatters()(program)
+    verify_program(got)
+    assert sum(e.primitive is ATOMIC for e in walk_program(got)) == 1
+    args = arguments(program)
+    for a, b in zip(evaluate(program, args), evaluate(got, args), strict=True):
+        assert_same_bits(a, b)
