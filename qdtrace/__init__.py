@@ -61,7 +61,7 @@ from qdtrace.trace.structs import dataclass
 from qdtrace.vmap import vmap
 
 if TYPE_CHECKING:
-    from qdtrace.algorithms import argsort, compact, reduce_by_key, scan, segments, sort
+    from qdtrace.algorithms import Grid, argsort, compact, grid, reduce_by_key, scan, segments, sort
     from qdtrace.gradient_check import check_grads
     from qdtrace.lowered import Lowered
     from qdtrace.profile_table import Profile
@@ -84,6 +84,7 @@ __all__ = [
     "CheckError",
     "GradientError",
     "Graph",
+    "Grid",
     "InterpreterError",
     "Jitted",
     "Lowered",
@@ -124,6 +125,7 @@ __all__ = [
     "explain",
     "full",
     "grad",
+    "grid",
     "hessian",
     "jacfwd",
     "jacrev",
@@ -157,6 +159,7 @@ __all__ = [
 ]
 
 _LATER = {
+    "Grid": "qdtrace.algorithms",
     "Lowered": "qdtrace.lowered",
     "Profile": "qdtrace.profile_table",
     "Sparsity": "qdtrace.sparse",
@@ -164,6 +167,7 @@ _LATER = {
     "check_grads": "qdtrace.gradient_check",
     "compact": "qdtrace.algorithms",
     "def_import_rule": "qdtrace.trace.importer",
+    "grid": "qdtrace.algorithms",
     "profile": "qdtrace.profiling",
     "reduce_by_key": "qdtrace.algorithms",
     "scan": "qdtrace.algorithms",

@@ -1,7 +1,8 @@
 """Sorting and what stands on it, for whole arrays: JAX functions that run as tasks of this package on a CPU."""
 
 from qdtrace.algorithms.combining import reduce_by_key, scan
+from qdtrace.algorithms.grids import Grid, grid
 from qdtrace.algorithms.packing import compact, segments
 from qdtrace.algorithms.sorting import argsort, sort
 
-__all__ = ["argsort", "compact", "reduce_by_key", "scan", "segments", "sort"]
+__all__ = ["Grid", "argsort", "compact", "grid", "reduce_by_key", "scan", "segments", "sort"]

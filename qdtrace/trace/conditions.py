@@ -173,7 +173,10 @@ def _jump(name: str, primitive: Primitive, condition: Any, *, in_threads: bool) 
     check_left(name, loop, user_frame())
     if loop.parallel and not in_threads:
         raise leaves_threads(name, user_loc(), loop.loc)
-    emit(primitive, predicate(condition, name), loc=user_loc())
+    condition = predicate(condition, name)
+    if primitive is markers.break_p and loop.on_break is not None:
+        loop.on_break(condition)
+    emit(primitive, condition, loc=user_loc())
 
 
 @boundary

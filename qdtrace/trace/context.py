@@ -48,6 +48,8 @@ class OpenRegion:
     """True for a range inside no other: its iterations are threads."""
     key: Any = ()
     """Identity of the region in every trace of the function."""
+    on_break: Callable[[Any], None] | None = None
+    """Called with the condition of a `qd.break_if`, if several loops are one to the user."""
 
 
 @dataclass(eq=False)

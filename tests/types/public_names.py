@@ -43,6 +43,17 @@ def positive(x: jax.Array) -> tuple[qd.Append[jax.Array], qd.Append[Any], jax.Ar
     return out, both, out.values[0]
 
 
+@qd.jit
+def neighbours(x: jax.Array, radius: Scalar) -> tuple[qd.Grid, jax.Array]:
+    grid, count = qd.grid(x, 0.5), qd.zeros(x.shape[0], jnp.int32)
+    for i in qd.range(x.shape[0]):
+        for j in grid.near(x[i], radius):
+            assert_type(j, jax.Array)
+            count[i] += 1
+    assert_type(grid.count, int)
+    return grid, count
+
+
 # --- buffers
 @qd.jit
 def buffers(x: jax.Array, like: npt.NDArray[np.float32], dtype: DTypeLike = jnp.float32) -> dict[str, jax.Array]:
