@@ -49,7 +49,9 @@ if TYPE_CHECKING:
 
 MOST_PIECES = 16
 MOST_COPY_BYTES = 1 << 26
-"""The most bytes of all copies."""
+"""The most bytes of all copies, where there are several."""
+MOST_ONE_COPY_BYTES = 1 << 29
+"""The most bytes of the copy where one is enough: the second of two threads has it."""
 UPDATE_BYTES = 16
 """Bytes of copies that one accumulation without a lock pays for."""
 PIECE_BYTES = 4
@@ -106,8 +108,8 @@ def pieces_of(c: Code, frame: Ptr, task_at: Ptr, n: I64, threads: I64) -> I64:
     c.give_if(fixed > 0, c.smaller(c.smaller(fixed, grains), room + 1))
     pieces = c.smaller(usable_threads(c, frame, threads), grains)
     c.give_if(pieces < 2, 1)
-    copy_bytes, limit = task.copy_bytes, c.smaller(n * task.updates * UPDATE_BYTES, MOST_COPY_BYTES)
-    cheap = (pieces - 1) * copy_bytes <= limit
+    copy_bytes, most = task.copy_bytes, c.select(pieces.equals(2), MOST_ONE_COPY_BYTES, MOST_COPY_BYTES)
+    cheap = (pieces - 1) * copy_bytes <= c.smaller(n * task.updates * UPDATE_BYTES, most)
     return c.select(cheap & (pieces <= MOST_PIECES) & copy_bytes.differs(0), pieces, 0)
 
 

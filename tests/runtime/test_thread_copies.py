@@ -13,7 +13,7 @@ import pytest
 import qdtrace as qd
 from lowering.llvm.target import Target
 from lowering.runtime.compile import launcher
-from lowering.runtime.thread_copies import MOST_PIECES, UPDATE_BYTES
+from lowering.runtime.thread_copies import MOST_COPY_BYTES, MOST_PIECES, UPDATE_BYTES
 from lowering.simd.plan import plan_task
 from lowering.tables import MERGE
 from lowering.tables import TASK as TASK_RECORD
@@ -322,6 +322,15 @@ def test_pieces_that_do_not_depend_on_threads(size: int, updates: int, pieces: i
         found.append([(lo, hi, arrays.index(into)) for lo, hi, into, _ in sorted(task.ways)])
         assert len(arrays) == want
     assert all(one == found[0] for one in found)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("threads", "want"), [(2, 1), (3, 0)])
+def test_a_large_array_has_one_copy_and_not_two(threads: int, want: int):
+    task = Task(MOST_COPY_BYTES // 8 + 8, updates=1000)
+    task.launch(Pool(threads), 0, 5000)
+    assert task.copies == want
+    assert all(alone is (want > 0) for *_, alone in task.ways)
 
 
 @pytest.mark.parametrize(("size", "updates", "threads"), [(64, 100, MOST_PIECES + 1), (5008, 1, 3)])
