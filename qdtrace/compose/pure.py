@@ -122,6 +122,8 @@ def _kept(name: str, made: Call | None, results: Any, request: Request) -> Kept:
     staged, source = made.staged, made.staged.source
     if source is None or source.unknown is not None:
         raise NoKeyError("no source")
+    if staged.options != request.options:
+        raise NoKeyError("options that the trace has changed")
     graph = staged.key
     if graph.reason:
         raise NoKeyError(graph.reason)

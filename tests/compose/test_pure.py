@@ -261,6 +261,14 @@ class OwnPickle:
         return {}
 
 
+PUSHED = """
+def pushed(x):
+    out = qd.append(99, like=0.0)
+    for i in qd.range(x.shape[0]):
+        with qd.when(x[i] > 1):
+            out.push(x[i])
+    return out.count
+"""
 NO_KEY = {
     "lock": ("import threading\ns = threading.Lock()\n", "s and 2", "cannot pickle '_thread.lock' object"),
     "generator": ("s = iter(k for k in [2])\n", "s and 2", "cannot pickle 'generator' object"),
@@ -268,6 +276,7 @@ NO_KEY = {
     "objects": ("s = np.array([None])\n", "len(s)", "array of objects"),
     "a pickle of its own": ("", "s and 2", "object of OwnPickle, which says how it is pickled"),
     "import": ("def s():\n    import not_yet\n", "s and 2", "import of not_yet"),
+    "floats that decide pushes": (PUSHED, "pushed(x)", "options that the trace has changed"),
     "array code": ("s = 2.0\n", "jnp.sort(x[...])[0]", "array code around the program"),
 }
 
