@@ -220,8 +220,8 @@ class Jitted(Wrapped[P, R_co]):
         """The function at every stage for arguments like these; nothing is compiled.
 
         `target` is `"cpu"`, `"cuda"` or `"rocm"` (the GPUs of this machine), or a kind of GPU that need not be there:
-        `"sm_80"`, `"sm_90"`, `"sm_100"`, `"gfx90a"`, `"gfx942"`, `"gfx950"`, `"gfx1100"`; when None, the platform that
-        the function runs on. Raises BackendError for a target without a backend.
+        `"sm_80"`, `"sm_90"`, `"sm_100"`, `"gfx90a"`, `"gfx942"`, `"gfx950"`, `"gfx1100"`, `"spirv64"` (text alone);
+        when None, the platform that it runs on. Raises BackendError for a target without a backend.
         """
         target = target or self._platform()
         if target != "cpu":  # its backend is loaded when it is asked for something

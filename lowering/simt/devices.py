@@ -53,6 +53,8 @@ class Family:
     """True if the hardware has the approximate f32 functions of `approximations`."""
     module_flags: tuple[str, ...]
     """LLVM metadata that every module gets as flags."""
+    definitions: tuple[tuple[str, str], ...] = ()
+    """Functions in the place of intrinsics: names, and definitions with all that they declare."""
 
 
 CUDA = Family(

@@ -87,6 +87,7 @@ def new_module(device: Device, options: EmitOptions) -> Module:
     flushes = options.approximate if device.family.has_approximations else options.fast_math
     module = Module(Form(_FLUSH if flushes else "", inline_cold=True))
     module.flags = device.family.module_flags
+    module.declarations.update(device.family.definitions)
     return module
 
 

@@ -125,10 +125,12 @@ def test_backends_that_are_not_there() -> None:
         "good: Unknown backend nonesuch. Available backends are ['cpu']",
         "help: leave `backend` out of qd.jit to run on the default device",
     ]
-    assert refusal(qd.BackendError, lambda: qd.jit(good).lower(X, target="sm_91")) == (
+    text = refusal(qd.BackendError, lambda: qd.jit(good).lower(X, target="sm_91"))
+    assert text.startswith(  # and those that were added since the package was installed
         "needs a backend for 'sm_91', found cpu, cuda, gfx1100, gfx90a, gfx942, gfx950, rocm, sm_100, sm_120, "
-        "sm_80, sm_86, sm_89, sm_90\nhelp: run on the CPU: JAX_PLATFORMS=cpu"
+        "sm_80, sm_86, sm_89, sm_90"
     )
+    assert text.endswith("\nhelp: run on the CPU: JAX_PLATFORMS=cpu")
 
 
 def test_outside_of_a_function() -> None:

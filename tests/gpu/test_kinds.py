@@ -15,7 +15,7 @@ BACKENDS = PROJECT["entry-points"]["qdtrace.backends"]
 
 
 def test_no_other_backends() -> None:
-    assert BACKENDS.keys() == KINDS.keys() | {"cpu", "cuda", "rocm"}
+    assert BACKENDS.keys() == KINDS.keys() | {"cpu", "cuda", "rocm", "spirv64"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
