@@ -33,6 +33,7 @@ settings.load_profile("suite")
 
 HERE = Path(__file__).parent
 ANY_DEVICE = (
+    "algorithms/test_grids.py",
     "api/test_accumulation.py",
     "api/test_arguments.py",
     "api/test_bodies.py",
@@ -49,6 +50,7 @@ ANY_DEVICE = (
     "api/test_staging",
     "api/test_vmap",
     "autodiff/",
+    "compose/test_append",
     "compose/test_loops_of_xla.py",
     "differential/test_columns.py::test_results",
     "differential/test_divergent.py::test_kernels",

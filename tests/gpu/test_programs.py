@@ -14,16 +14,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import qdtrace as qd
 import qdtrace.backend
 from lowering.tables import FAILURE_BITS
 from qdtrace.analysis.machine import GPU
 from qdtrace.config import Options
 from qdtrace.errors import QdError
 from qdtrace.interpret.reference import evaluate
+from qdtrace.ir.parser import parse_program
 from qdtrace.passes.pipelines import optimise
 from qdtrace.passes.unreachable import without_empty_tasks
 from tests.differential.checked import checked, meaning
 from tests.differential.compare import EXACT, Tolerance, compare
+from tests.differential.corpus import Case
 from tests.differential.dtype_programs import dtype_case
 from tests.differential.task_programs import random_case
 from tests.gpu.both_emitters import triton_where_it_can
@@ -34,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lowering.gpu.backend import GpuBackend
-    from tests.differential.corpus import Case
 
 MORE = [pytest.param(seed, marks=pytest.mark.gpu) for seed in range(200, 280)]
 ZEROS = Tolerance(signed_zeros=False)
@@ -76,6 +78,24 @@ def agree(case: Case, seed: int) -> None:
 @pytest.mark.parametrize("seed", [*range(100, 112), *MORE])
 def test_calls_agree_with_the_interpreter(seed: int) -> None:
     agree(random_case(seed), seed)
+
+
+@pytest.mark.full
+def test_pushes_agree_with_the_interpreter() -> None:
+    x = np.linspace(-2, 2, 20, dtype=np.float32) ** 3
+
+    @qd.jit
+    def pairs(x: jax.Array) -> object:
+        out, large = qd.append(99, like=(0, 0.0)), qd.append(20, like=0)
+        for i in qd.range(x.shape[0]):
+            for j in qd.range(i % 5):
+                with qd.when(x[i] * x[j] > 0):
+                    out.push((j, x[i]))
+            with qd.when(x[i] > 1):
+                large.push(i)
+        return out, large
+
+    agree(Case(parse_program(str(pairs.lower(x).graph("trace"))), [x]), 1)
 
 
 LONG = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(100, 400)]
