@@ -33,7 +33,7 @@ def function_of(f: Any, what: str) -> tuple[Callable[..., Any], str]:
     if any(x not in ((), None) for x in f.static_arguments):
         raise TraceTypeError.here(
             f"{what} needs a function without static arguments, got {name}",
-            help="give it a function that binds them: `lambda x: f.__wrapped__(x, n=3)`",
+            help="give it a function that binds them: `lambda x: f(x, n=3)`",
         )
     return f.__wrapped__, name
 

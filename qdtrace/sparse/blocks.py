@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from qdtrace.sparse.walk import Gathering, Local
+from qdtrace.sparse.gathering import Gathering
+from qdtrace.sparse.local import Local
 from qdtrace.trace.cells import local
 from qdtrace.trace.checks import check
 from qdtrace.trace.conditions import when

@@ -39,8 +39,8 @@ _REFUSED = {
     markers.while_p: "qd.while_",
 }
 """Markers that no term may have, as a user writes them."""
-_TAKEN = {*_WRITES, markers.load_p, markers.reach_p, markers.check_p, markers.local_p, markers.lget_p}
-_TAKEN |= {markers.for_p, markers.when_p}
+_READS = {markers.load_p, markers.reach_p, markers.check_p, markers.local_p, markers.lget_p}
+_TAKEN = _WRITES | _READS | {markers.for_p, markers.when_p}
 
 
 def refusal(what: str, loc: Loc | None, help: str = "") -> GradientError:
@@ -81,7 +81,7 @@ def read(function: Callable[..., Any], avals: Sequence[Any], argnum: int, name: 
     Raises:
         GradientError: the argument is used in a way that no pattern can be read from.
     """
-    root = trace_function(function, avals, name=name).root
+    root = trace_function(function, avals, name=name, inlines=True).root
     if len(root.results) != 1:
         raise refusal(f"a function of {len(root.results)} results", None, "return one scalar, or one array")
     first = len(jax.tree.leaves(tuple(avals[:argnum])))

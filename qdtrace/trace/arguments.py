@@ -41,8 +41,13 @@ def as_values(tree: Any) -> Any:
 
 
 def run_inlined(function: Callable[..., Any], args: Any, kwargs: Any, context: TraceContext) -> Any:
-    """Calls a function in the middle of a thread: it may read buffers that it is given; results are values."""
+    """Calls a function as a part of the one that is traced: it may read buffers that it is given; results are values.
+
+    Outside of loops its arrays are buffers, as in a call.
+    """
     args, kwargs = jax.tree.map(lambda x: x.value if isinstance(x, Cell) else x, (args, kwargs), is_leaf=is_memory)
+    if not context.in_thread:
+        args, kwargs = jax.tree.map(lambda x: x if is_memory(x) else as_buffer(x), (args, kwargs), is_leaf=is_memory)
     given = {id(x.handle): x for x in jax.tree.leaves((args, kwargs), is_leaf=is_memory) if isinstance(x, Buffer)}
     before = context.borrowed, context.inlined
     context.borrowed = before[0] | given

@@ -81,6 +81,8 @@ class TraceContext:
     """Handles (by identity) of arguments of the functions that are inlined now: they may be read only."""
     inlined: str = ""
     """Name of the `qd.jit` function that is inlined now."""
+    inlines: bool = False
+    """True if functions of `qd.jit` that are called outside of loops become part of this one."""
     lanes: Any = None
     """Mode of a `qd.vmap` that is called here: `Lane`, `Probe` or `REFERENCE` of `lanes/plan`, or None."""
     jax_trace: Any = None

@@ -103,8 +103,12 @@ def trace_function(
     static_argnums: Sequence[int] = (),
     static_argnames: Sequence[str] = (),
     name: str = "",
+    inlines: bool = False,
 ) -> Traced:
-    """Traces a function on arrays, numbers or `jax.ShapeDtypeStruct`s, in any pytree; static ones are passed as is."""
+    """Traces a function on arrays, numbers or `jax.ShapeDtypeStruct`s, in any pytree; static ones are passed as is.
+
+    If it `inlines`, functions of `qd.jit` that it calls become part of it.
+    """
     args, keywords = as_values((tuple(args), dict(kwargs or {})))
     static_nums = {n % len(args) for n in static_argnums if -len(args) <= n < len(args)}
     dynamic_args = tuple(a for k, a in enumerate(args) if k not in static_nums)
@@ -141,10 +145,11 @@ def trace_function(
         def trace_again(left_out: Mapping[Any, int]) -> Replay:
             with new_trace(name) as other:
                 other.watching, other.left_out, other.arrays = False, left_out, arrays
+                other.inlines = inlines
                 return Replay(trace_in(other), other.uids)
 
         with new_trace(name) as context:
-            context.arrays = arrays
+            context.arrays, context.inlines = arrays, inlines
             try:
                 closed = trace_in(context)
             finally:

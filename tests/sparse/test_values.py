@@ -77,6 +77,24 @@ def test_a_projection_is_that_of_each_term(pattern: qd.Sparsity) -> None:
     np.testing.assert_allclose(pattern.to_scipy(values).toarray(), wanted, rtol=1e-3, atol=1e-4 * abs(wanted).max())
 
 
+def test_functions_that_are_called_are_read() -> None:
+    @qd.jit(static_argnames="power")
+    def sums(x: Any, k: Any, power: int) -> Any:
+        out = qd.zeros(2, x.dtype)
+        for i in qd.range(k.shape[0]):
+            out[i % 2] += x[k[i]] ** power * x[k[i] + 1]
+        return out
+
+    def both(x: Any, k: Any) -> Any:
+        return 2 * sums(x, k, power=2).sum() - sums(x, k + 1, power=3) @ jnp.array([1.0, 3.0])
+
+    x, k = jnp.asarray([1.0, 2.0, 0.5, 3.0]), jnp.asarray([0, 1, 0])
+    pattern = qd.sparsity(both)(x, k)
+    values = qd.sparse_hessian(both, pattern)(x, k)
+    assert pattern.nse == 4 + 2 * 3
+    np.testing.assert_allclose(pattern.to_scipy(values).toarray(), jax.hessian(both)(x, k), rtol=1e-5)
+
+
 def test_other_arguments_are_told(pattern: qd.Sparsity) -> None:
     values = qd.sparse_hessian(springs, pattern)
     with pytest.raises(qd.TraceValueError, match=r"pattern's sizes \(float32\[5, 2\], .*got float32\[6, 2\]"):
