@@ -50,6 +50,16 @@ def pivot_size(x: Any) -> Any:
     return jnp.abs(x.real) + jnp.abs(x.imag) if jnp.iscomplexobj(x) else jnp.abs(x)
 
 
+def at(a: Any, *index: Any) -> Any:
+    """Returns an element. Indices are in range: `a[i, j]` has equations for those that count from the end."""
+    return lax.dynamic_slice(a, index, (1,) * a.ndim, allow_negative_indices=False).reshape(())
+
+
+def put(a: Any, x: Any, *index: Any) -> Any:
+    """Returns the array with an element replaced. Indices are in range: `a.at[i, j].set(x)` has a test of that."""
+    return lax.dynamic_update_slice(a, x.reshape((1,) * a.ndim), index, allow_negative_indices=False)
+
+
 def conj(x: Any) -> Any:
     return jnp.conj(x) if jnp.iscomplexobj(x) else x
 
@@ -87,25 +97,26 @@ def _lu_in_place(a: Any) -> Any:
         a, pivots, permutation = state
 
         def larger(i: Any, found: Any) -> Any:
-            size = pivot_size(a[i, k])
+            size = pivot_size(at(a, i, k))
             better = (size > found[0]) | ((size != size) & (found[0] == found[0]))  # the first NaN, as in argmax
             return jnp.where(better, size, found[0]), jnp.where(better, i, found[1])
 
-        p = lax.fori_loop(k + 1, m, larger, (pivot_size(a[k, k]), k))[1]
+        p = lax.fori_loop(k + 1, m, larger, (pivot_size(at(a, k, k)), k))[1]
 
         def exchange(j: Any, a: Any) -> Any:
-            upper, lower = a[k, j], a[p, j]
-            return a.at[k, j].set(lower).at[p, j].set(upper)
+            upper, lower = at(a, k, j), at(a, p, j)
+            return put(put(a, lower, k, j), upper, p, j)
 
         a, permutation = lax.fori_loop(0, n, exchange, a), swap(permutation, k, p)
-        pivot = jnp.where(a[k, k] == 0, jnp.ones_like(a[k, k]), a[k, k])
+        found = at(a, k, k)
+        pivot = jnp.where(found == 0, jnp.ones_like(found), found)
 
         def eliminate(i: Any, a: Any) -> Any:
-            factor = a[i, k] / pivot
-            a = a.at[i, k].set(factor)
-            return lax.fori_loop(k + 1, n, lambda j, a: a.at[i, j].add(-factor * a[k, j]), a)
+            factor = at(a, i, k) / pivot
+            subtract = lambda j, a: put(a, at(a, i, j) - factor * at(a, k, j), i, j)  # noqa: E731
+            return lax.fori_loop(k + 1, n, subtract, put(a, factor, i, k))
 
-        return lax.fori_loop(k + 1, m, eliminate, a), pivots.at[k].set(p), permutation
+        return lax.fori_loop(k + 1, m, eliminate, a), put(pivots, p.astype(jnp.int32), k), permutation
 
     count = min(m, n)
     return lax.fori_loop(0, count, step, (a, jnp.zeros(count, jnp.int32), jnp.arange(m, dtype=jnp.int32)))
@@ -163,18 +174,19 @@ def _whole_column(a: Any, lower: Any, k: int) -> tuple[Any, Any]:
 def _tiled_column(a: Any, lower: Any, k: Any) -> tuple[Any, Any]:
     """Returns what `_whole_column` does, by loops over the elements of some rows below the diagonal."""
     n = a.shape[0]
-    square = lax.fori_loop(0, k, lambda j, x: x - squared(lower[k, j]), a[k, k].real)
+    square = lax.fori_loop(0, k, lambda j, x: x - squared(at(lower, k, j)), at(a, k, k).real)
     root = jnp.sqrt(square)
 
     def tile(b: Any, lower: Any) -> Any:
         rows = tile_rows(b, n)
-        start = tuple(a[i, k] for i in rows)
-        sums = lax.fori_loop(0, k, lambda j, s: _minus(s, [lower[i, j] for i in rows], conj(lower[k, j])), start)
+        start = tuple(at(a, i, k) for i in rows)
+        less = lambda j, s: _minus(s, [at(lower, i, j) for i in rows], conj(at(lower, k, j)))  # noqa: E731
+        sums = lax.fori_loop(0, k, less, start)
         for x, i in zip(sums, rows, strict=True):
-            lower = lower.at[i, k].set(jnp.where(i > k, x / root, lower[i, k]))
+            lower = put(lower, jnp.where(i > k, x / root, at(lower, i, k)), i, k)
         return lower
 
-    lower = lower.at[k, k].set(root.astype(a.dtype))
+    lower = put(lower, root.astype(a.dtype), k, k)
     return lax.fori_loop(0, (n - k - 2 + TILE) // TILE, tile, lower), square
 
 
@@ -213,11 +225,12 @@ def triangular_solve(
         start, stop = (0, i) if lower else (i + 1, n)
 
         def tile(c: Any, x: Any) -> Any:
-            at = tile_rows(c, b.shape[1]) if b.shape[1] >= TILE else range(b.shape[1])
-            first = tuple(b[i, c] for c in at)
-            sums = lax.fori_loop(start, stop, lambda j, s: _minus(s, [x[j, c] for c in at], a[i, j]), first)
-            for y, c in zip(sums, at, strict=True):
-                x = x.at[i, c].set(y if unit_diagonal else y / a[i, i])
+            columns = tile_rows(c, b.shape[1]) if b.shape[1] >= TILE else range(b.shape[1])
+            first = tuple(at(b, i, c) for c in columns)
+            less = lambda j, s: _minus(s, [at(x, j, c) for c in columns], at(a, i, j))  # noqa: E731
+            sums = lax.fori_loop(start, stop, less, first)
+            for y, c in zip(sums, columns, strict=True):
+                x = put(x, y if unit_diagonal else y / at(a, i, i), i, c)
             return x
 
         return lax.fori_loop(0, -(-b.shape[1] // TILE), tile, x)
