@@ -69,7 +69,7 @@ class Calls:
         """Returns the result of a call, or None where it is to be compiled for its lengths."""
         if compat.settings is None or not compat.trace_ctx.is_top_level():
             return None
-        if self.options.debug or self.options.deterministic:  # threads need copies for sums in one order
+        if self.options.debug or self.options.deterministic:
             return None
         if any(getattr(jax.config, name) not in UNSET for name in LOOKING):
             return None
@@ -132,8 +132,8 @@ class _Kind:
         self.compiled: dict[Lengths, Sequence[Any]] = {}
         """Lengths that the function is compiled for, with the types of the first ones' arguments."""
         self.is_pinned = False
-        self.graphs: dict[str, _Graph] = {}
-        """Graphs by their texts: arithmetic with lengths is done while tracing, and some may give another graph."""
+        self.graphs: dict[tuple[str, Options], _Graph] = {}
+        """Graphs by texts and options: arithmetic with lengths is done while tracing, and some may give another one."""
         self.forms: OrderedDict[Lengths, tuple[Form, _Made]] = OrderedDict()
 
     def form(self, lengths: Lengths, leaves: Sequence[Any]) -> tuple[Form, _Made] | None:
@@ -173,7 +173,7 @@ class _Kind:
             except QdError as error:
                 raise PinnedError("it cannot be traced a second time") from error
             for trace in traces:
-                self.graphs.setdefault(trace.skeleton.text, _Graph()).skeletons.append(trace.skeleton)
+                self._graph_of(trace).skeletons.append(trace.skeleton)
         try:
             trace = self._trace(leaves)
         except PinnedError:
@@ -182,7 +182,7 @@ class _Kind:
             raise
         if 0 in trace.skeleton.lengths.values():
             return None  # places beside a check that fails are those of the first element
-        mine, graph = trace.skeleton, self.graphs.setdefault(trace.skeleton.text, _Graph())
+        mine, graph = trace.skeleton, self._graph_of(trace)
         values = graph.made and graph.made.opened.values(mine)
         if values is None and len(graph.skeletons) < MOST_SKELETONS:
             # of a new graph this one is the second length, or a number changes that was the same so far
@@ -190,7 +190,7 @@ class _Kind:
             if not is_known or graph.made is not None:
                 graph.skeletons.append(mine)
             if is_known:
-                graph.made = self._made_of(graph.skeletons)
+                graph.made = _made_of(graph.skeletons, trace.options)
                 values = graph.made.opened.values(mine)
         if values is None or graph.made is None:
             return None
@@ -199,16 +199,20 @@ class _Kind:
     def _trace(self, leaves: Sequence[Any]) -> Trace:
         return trace_call(self.calls.staging, leaves, self.structure)
 
-    def _made_of(self, skeletons: Sequence[Skeleton]) -> _Made:
-        from qdtrace.passes.pipelines import optimise  # only here: see `compose.pass_cache`
+    def _graph_of(self, trace: Trace) -> _Graph:
+        return self.graphs.setdefault((trace.skeleton.text, trace.options), _Graph())
 
-        made, machine, options = opened(skeletons), backend("cpu"), self.calls.options
-        first, other = (optimise(p, options, machine=machine.machine) for p in made.programs)
-        same = _new_memory(first, made.programs[0]) == _new_memory(other, made.programs[1])
-        given = machine.compile_given(first, other, options) if same else None
-        if given is None:
-            raise PinnedError("its code depends on the length")
-        return _Made(made, first, given)
+
+def _made_of(skeletons: Sequence[Skeleton], options: Options) -> _Made:
+    from qdtrace.passes.pipelines import optimise  # only here: see `compose.pass_cache`
+
+    made, machine = opened(skeletons), backend("cpu")
+    first, other = (optimise(p, options, machine=machine.machine) for p in made.programs)
+    same = _new_memory(first, made.programs[0]) == _new_memory(other, made.programs[1])
+    given = machine.compile_given(first, other, options) if same else None
+    if given is None:
+        raise PinnedError("its code depends on the length")
+    return _Made(made, first, given)
 
 
 def _new_memory(program: Program, before: Program) -> list[object]:

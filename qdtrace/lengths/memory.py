@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from qdtrace.backend import Given
     from qdtrace.ir.program import Program, Var
+    from qdtrace.lengths.traced import Source
 
 CACHE_LINE = 64
 """Bytes; XLA's arrays begin at a multiple of it."""
@@ -43,7 +44,7 @@ def on_host(value: Any, dtype: np.dtype) -> np.ndarray:
     return made
 
 
-def _found(source: int | Known | Made, leaves: Sequence[Any]) -> Any:
+def _found(source: Source, leaves: Sequence[Any]) -> Any:
     if isinstance(source, Known):
         return source.value
     assert isinstance(source, int)
@@ -59,8 +60,8 @@ def _own(value: Any) -> Any:
 class Form:
     """A call at some lengths, but for its arguments."""
 
-    operands: tuple[int | Known | Made, ...]
-    results: tuple[int | Known | Made, ...]
+    operands: tuple[Source, ...]
+    results: tuple[Source, ...]
     tree: Any
     """See `traced.Trace`."""
     numbers: tuple[np.ndarray, ...]

@@ -126,6 +126,7 @@ class _Opening(Rebuilder):
             tuple(map(self.rebuild_task, of.tasks)),
             self.refs(of.results),
             {self.refs((v,))[0]: value for v, value in of.initial.items()},
+            stage=of.stage,
         )
 
     def refs(self, refs: tuple[Var, ...]) -> tuple[Var, ...]:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from qdtrace.compose.call import call_p
+from qdtrace.backend import backend
+from qdtrace.compose.call import call_p, derivative_p
 from qdtrace.compose.jaxprs import is_literal
 from qdtrace.compose.staged import Programs
 from qdtrace.compose.told import Told
@@ -17,8 +18,10 @@ from qdtrace.trace import compat
 from qdtrace.trace.source import eqn_loc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
+    from qdtrace.compose.staged_program import StagedProgram
+    from qdtrace.config import Options
     from qdtrace.lengths.skeleton import Skeleton
 
 
@@ -36,15 +39,21 @@ class Made:
     number: int
 
 
+Source = int | Known | Made
+"""The source of a value: a leaf of the arguments by its number, a value that is known, or a result of the program."""
+
+
 @frozen(eq=False)
 class Trace:
-    """A call at its lengths. Leaves are those of the arguments, by number."""
+    """A call at its lengths."""
 
     skeleton: Skeleton
-    operands: tuple[int | Known | Made, ...]
-    """The source of each parameter of the program: a leaf or a value."""
-    results: tuple[int | Known | Made, ...]
-    """The source of each leaf of the result: a leaf of the arguments, a value, or a result of the program."""
+    options: Options
+    """The options of the program."""
+    operands: tuple[Source, ...]
+    """The source of each parameter of the program."""
+    results: tuple[Source, ...]
+    """The source of each leaf of the result."""
     tree: Any
     """Structure of the result."""
 
@@ -69,19 +78,47 @@ def trace_call(staging: Callable[[Programs], Callable[..., Any]], leaves: Sequen
     made: Any = jax.make_jaxpr(flat)(*leaves)
     if programs.doubts:
         raise PinnedError("its iterations may race, which the elements of arguments decide")
-    jaxpr = compat.open_jaxpr(made)
-    eqns = [e for e in jaxpr.eqns if e.primitive is call_p]
-    others = [e for e in jaxpr.eqns if e.primitive is not call_p]
-    if others:
-        loc = eqn_loc(others[0])
-        raise PinnedError(f"`{others[0].primitive.name}` runs outside of its loops" + (f"\n  at {loc}" if loc else ""))
-    if len(eqns) != 1:
-        raise PinnedError(f"it is {len(eqns)} programs")
-    (eqn,) = eqns
-    known = dict(zip(jaxpr.constvars, map(Known, compat.constants_of(made)), strict=True))
-    places: dict[Any, int | Known | Made] = {**known, **{v: k for k, v in enumerate(jaxpr.invars)}}
-    operands = [Known(a.val) if is_literal(a) else places[a] for a in eqn.invars]
-    places |= {v: Made(k) for k, v in enumerate(eqn.outvars)}
-    results = [Known(a.val) if is_literal(a) else places[a] for a in jaxpr.outvars]
-    program = ProveBounds()(eqn.params["staged"].program)
-    return Trace(skeleton_of(program), tuple(operands), tuple(results), tree)
+    walk = _Walk()
+    outs = walk.results(compat.without_dead_code(made), compat.constants_of(made), range(len(leaves)))
+    if len(walk.calls) != 1:
+        raise PinnedError(f"it is {len(walk.calls)} programs")
+    ((program, operands),) = walk.calls
+    if program.options.debug or program.options.deterministic:  # threads need copies for sums in one order
+        raise PinnedError("it runs with `debug` or `deterministic`")
+    skeleton = skeleton_of(ProveBounds()(program.program))
+    return Trace(skeleton, program.options, tuple(operands), tuple(outs), tree)
+
+
+class _Walk:
+    """The walk through a traced function that finds its programs."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[StagedProgram, list[Source]]] = []
+
+    def results(self, jaxpr: Any, constants: Sequence[Any], inputs: Iterable[Source]) -> list[Source]:
+        """Returns the sources of the results of an open jaxpr, for those of its inputs."""
+        places: dict[Any, Source] = dict(zip(jaxpr.constvars, map(Known, constants), strict=True))
+        places |= zip(jaxpr.invars, inputs, strict=True)
+
+        def sources(atoms: Iterable[Any]) -> list[Source]:
+            return [Known(a.val) if is_literal(a) else places[a] for a in atoms]
+
+        for eqn in jaxpr.eqns:
+            places |= zip(eqn.outvars, self.results_of(eqn, sources(eqn.invars)), strict=True)
+        return sources(jaxpr.outvars)
+
+    def results_of(self, eqn: Any, operands: list[Source]) -> Sequence[Source]:
+        """Returns the sources of the results of an equation."""
+        if eqn.primitive.name == "jit":
+            inner = eqn.params["jaxpr"]
+            return self.results(compat.without_dead_code(inner), compat.constants_of(inner), operands)
+        if eqn.primitive is call_p:
+            program = eqn.params["staged"]
+        elif eqn.primitive is derivative_p:
+            program = eqn.params["spec"].derived_for(backend("cpu").machine)
+            operands = [*operands, *map(Known, program.constants)]
+        else:
+            loc = eqn_loc(eqn)
+            raise PinnedError(f"`{eqn.primitive.name}` runs outside of its loops" + (f"\n  at {loc}" if loc else ""))
+        self.calls.append((program, operands))
+        return [Made(k) for k in range(len(eqn.outvars))]

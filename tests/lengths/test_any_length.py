@@ -202,6 +202,32 @@ def test_inside_of_transformations() -> None:
     assert (qd.jit(lambda x: f(x, 2.0))(ones(4)) == 0.5).all()
 
 
+def test_calls_of_other_functions_and_gradients_that_are_one_program() -> None:
+    @partial(qd.jit, options=EXACT)
+    def energy(x: Any) -> Any:
+        total = qd.zeros((), x.dtype)
+        for i in qd.range(x.shape[0]):
+            v = qd.local(x[i])
+            for _ in qd.while_(lambda v=v: v.value > 0.1):
+                v.value = v.value * 0.5
+            total[()] += v.value * v.value
+        return total
+
+    wholes = {
+        "called": lambda x: energy(x),
+        "mapped": lambda x: qd.vmap(lambda v: jax.lax.fori_loop(0, 3, lambda k, s: s * v + k, v))(x),
+        "derived": jax.grad(energy),
+    }
+    for whole in wholes.values():
+        one, each = qd.jit(whole, sizes="any", options=EXACT), qd.jit(whole, options=EXACT)
+        met(one, *((jnp.linspace(1, 2, n),) for n in (5, 6, 7)))
+        for n in (1, 9, 33, 1000):
+            x = jnp.linspace(1, 2, n)
+            got, work = added(one, x)
+            assert n == 1 or work.programs == 0
+            same_bits(got, each(x))
+
+
 def test_what_is_compiled_for_each_length_is_told_once() -> None:
     @partial(qd.jit, sizes="any")
     def f(x: Any) -> Any:
