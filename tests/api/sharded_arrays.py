@@ -117,6 +117,14 @@ def cases() -> None:
             x[i] *= i
         return x
 
+    @qd.jit(options={"deterministic": True})
+    def summed(x):
+        total = qd.zeros((), x.dtype)
+        for i in qd.range(x.shape[0]):
+            total[()] += x[i]
+        return total
+
+    run("deterministic", summed, (x,), (d,))
     run("the number of a lane", numbered, (x,), (d,))
 
     @qd.jit

@@ -31,6 +31,7 @@ EXPECTED = {
     "gradient on a square": (SUMMED | GATHERED, [["a"], [], []]),
     "Jacobian": ({}, [["d"]]),
     "keys": ({}, [["d"]]),
+    "deterministic": (GATHERED, None),
     "the number of a lane": (GATHERED, None),
     "a sum that lanes read": (GATHERED, None),
 }
