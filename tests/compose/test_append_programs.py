@@ -11,7 +11,6 @@ import pytest
 
 import qdtrace as qd
 from tests.compose.pushing import N, Traced, body, by_python
-from tests.selection import drawn
 
 
 def compare(seed: int, **options: object) -> int:
@@ -44,12 +43,12 @@ def compare(seed: int, **options: object) -> int:
 
 @pytest.mark.full
 def test_programs_in_random_order() -> None:
-    assert sum(compare(seed) for seed in range(drawn(24))) > 0
+    assert sum(compare(seed) for seed in range(5)) > 0
 
 
 @pytest.mark.full
 def test_the_interpreter_agrees() -> None:
-    assert sum(compare(seed, debug=True) for seed in range(100, 103)) > 0
+    assert sum(compare(seed, debug=True) for seed in range(100, 102)) > 0
 
 
 @pytest.mark.slow
