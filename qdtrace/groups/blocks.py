@@ -7,20 +7,20 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from qdtrace.groups.tiles import Memory, RefusedError, Tile
-from qdtrace.groups.work import MOST
+from qdtrace.groups.work import most
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     Place = tuple[int, ...]
 
-LONGEST = 64
-"""The longest side: what a factorisation holds of a larger matrix spills."""
+ALONG = 2
+"""The most blocks along an axis: what a factorisation holds of a larger matrix spills."""
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """An array as blocks of at most 32 elements along each axis."""
+    """An array as blocks, each of at most as many elements along an axis as a tile has."""
 
     shape: tuple[int, ...]
     make: Callable[[Place], Tile]
@@ -37,19 +37,19 @@ class Blocks:
 
 def is_large(shape: Sequence[int]) -> bool:
     """Returns whether an array is made of blocks."""
-    return any(n > MOST for n in shape)
+    return any(n > most() for n in shape)
 
 
 def places(shape: Sequence[int]) -> Iterator[Place]:
     """Yields the places of the blocks of an array. Raises RefusedError for an array that is too large."""
-    if max(shape) > LONGEST or sum(n > 1 for n in shape) > 2:
+    if max(shape) > ALONG * most() or sum(n > 1 for n in shape) > 2:
         raise RefusedError(f"an array of shape {tuple(shape)}")
-    yield from product(*(range(-(-n // MOST)) for n in shape))
+    yield from product(*(range(-(-n // most())) for n in shape))
 
 
 def shape_of(shape: Sequence[int], place: Place) -> tuple[int, ...]:
     """Returns the shape of the block at a place."""
-    return tuple(min(MOST, n - k * MOST) for n, k in zip(shape, place, strict=True))
+    return tuple(min(most(), n - k * most()) for n, k in zip(shape, place, strict=True))
 
 
 def blocks_of(value: Tile | Memory | Blocks) -> Blocks:
@@ -64,5 +64,5 @@ def blocks_of(value: Tile | Memory | Blocks) -> Blocks:
 def block_in(memory: Memory, place: Place) -> Memory:
     """Returns the memory of the block at a place."""
     steps = memory.steps
-    start = memory.start + sum(MOST * k * step for k, step in zip(place, steps, strict=True))
+    start = memory.start + sum(most() * k * step for k, step in zip(place, steps, strict=True))
     return Memory(memory.ref, start, shape_of(memory.shape, place), memory.is_packed, steps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from jax.experimental.pallas import triton
 from qdtrace.groups import control, linalg, rules
 from qdtrace.groups.registry import evaluate
 from qdtrace.groups.tiles import Memory, RefusedError, padded
-from qdtrace.groups.work import FEW_TERMS, LEAST, work_of
+from qdtrace.groups.work import FEW_TERMS, LEAST, MOST, tiles_to, work_of
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:
@@ -37,6 +38,23 @@ def run_groups(jaxpr: Any, mapped: Sequence[bool], operands: Sequence[Any], *, i
 
     Raises RefusedError if a kernel cannot be made of it.
     """
+    if is_for_short_tiles(jaxpr):
+        with suppress(RefusedError), tiles_to(LEAST):
+            return _run(jaxpr, mapped, operands, interpret)
+    return _run(jaxpr, mapped, operands, interpret)
+
+
+def is_for_short_tiles(jaxpr: Any) -> bool:
+    """Returns whether matrices to 32 x 32 are better as four tiles, which need fewer steps for all of their elements.
+
+    So it is where Cholesky factors are the only work but for solves, which may be refused in that form.
+    """
+    work = work_of(jaxpr)
+    sides = [max(v.aval.shape) for e in work.eqns for v in (*e.invars, *e.outvars) if v.aval.shape]
+    return work.has("cholesky") and not work.products and not work.has("scan") and LEAST < max(sides) <= MOST
+
+
+def _run(jaxpr: Any, mapped: Sequence[bool], operands: Sequence[Any], interpret: bool) -> list[Any]:
     opened = compat.open_jaxpr(jaxpr)
     lanes = next(x.shape[0] for x, is_mapped in zip(operands, mapped, strict=True) if is_mapped)
     results = [v.aval for v in opened.outvars]

@@ -12,7 +12,7 @@ from qdtrace.frozen import frozen
 from qdtrace.groups.blocks import Blocks, is_large
 from qdtrace.groups.registry import rule
 from qdtrace.groups.tiles import RefusedError, Tile, filled, padded
-from qdtrace.groups.work import MOST
+from qdtrace.groups.work import most
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,8 +73,8 @@ def _or_nan(factor: Tile, is_valid: Any) -> Tile:
 
 def _factor_of_blocks(matrix: Blocks) -> Blocks:
     """Makes the factor of a matrix of two blocks by two: the first and what is beside it, a product, and the last."""
-    n = matrix.shape[0]
-    zero = Tile(jnp.zeros(padded((MOST, n - MOST)), jnp.float32), (MOST, n - MOST), is_zero_outside=True)
+    above = (most(), matrix.shape[0] - most())
+    zero = Tile(jnp.zeros(padded(above), jnp.float32), above, is_zero_outside=True)
     first, across = _factor_beside(matrix.at((0, 0)), _reordered(matrix.at((1, 0))))
     edge = filled(across, (0, 1))
     product = lax.dot_general(edge, edge, (((0,), (0,)), ((), ())), precision=lax.Precision.HIGHEST)

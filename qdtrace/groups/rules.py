@@ -10,7 +10,7 @@ from jax import lax
 from qdtrace.groups.blocks import Blocks, is_large, places, shape_of
 from qdtrace.groups.registry import rule
 from qdtrace.groups.tiles import RefusedError, Tile, filled, padded, spread
-from qdtrace.groups.work import MOST
+from qdtrace.groups.work import most
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _iota(eqn: Any, scope: Scope) -> list[Value]:
 
     def make(place: tuple[int, ...], side: tuple[int, ...]) -> Tile:
         numbers = lax.broadcasted_iota(dtype, padded(side), axis)
-        return Tile(numbers + jnp.asarray(MOST * place[axis], dtype) if place[axis] else numbers, side)
+        return Tile(numbers + jnp.asarray(most() * place[axis], dtype) if place[axis] else numbers, side)
 
     return [_blocks(shape, make) if is_large(shape) else make((0,) * len(shape), shape)]
 

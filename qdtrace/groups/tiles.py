@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental.pallas import triton
 
-from qdtrace.groups.work import LEAST, MOST
+from qdtrace.groups.work import LEAST, most
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,7 +84,7 @@ class Memory:
 
 def padded(shape: Sequence[int]) -> tuple[int, ...]:
     """Returns the sides of the tile of an array. Raises RefusedError if registers do not hold it."""
-    if any(n > MOST for n in shape) or sum(n > 1 for n in shape) > 2:
+    if any(n > most() for n in shape) or sum(n > 1 for n in shape) > 2:
         raise RefusedError(f"an array of shape {tuple(shape)}")
     if 0 in shape:
         raise RefusedError("an array without elements")

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
 
 from qdtrace.frozen import frozen
 from qdtrace.trace import compat
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 LEAST = 16
 """The shortest side of an operand of Triton's product."""
 MOST = 32
 """The longest side of an array that registers of a warp hold, with the others of a chain."""
+_side = ContextVar("the longest side of a tile", default=MOST)
 FEW_TERMS = 7
 """Terms of each sum of a product that XLA writes out, lanes side by side, in one loop with what is around: memory is
 its limit. A thread reads and stores rows far apart (0.3 to 0.97 of XLA's speed on an H200, 4 x 4 to 7 x 7)."""
@@ -19,6 +25,21 @@ FACTORS = ("cholesky", "triangular_solve")
 HEAVY = frozenset({PRODUCT, *FACTORS, "scan", "jit", "pjit", "custom_jvp_call"})
 """Primitives that need many registers, or may hold some that do."""
 _MOVES = frozenset({"jit", "pjit", "transpose", "convert_element_type"})
+
+
+def most() -> int:
+    """Returns the longest side of a tile in the kernel that is being made."""
+    return _side.get()
+
+
+@contextmanager
+def tiles_to(side: int) -> Generator[None]:
+    """Has kernels that are made inside hold arrays in tiles up to this side."""
+    before = _side.set(side)
+    try:
+        yield
+    finally:
+        _side.reset(before)
 
 
 @frozen

@@ -17,7 +17,7 @@ from jax.interpreters import mlir
 import qdtrace as qd
 from benchmarks.array_lanes import cholesky_solve, kalman, predictions
 from qdtrace.groups import threads
-from qdtrace.groups.kernel import refusal, run_groups
+from qdtrace.groups.kernel import is_for_short_tiles, refusal, run_groups
 from qdtrace.groups.primitive import anywhere, by_loop, by_xla, group_p, grouped
 from qdtrace.lanes import batch as vmap_batch
 from qdtrace.lanes import limits
@@ -208,7 +208,22 @@ def test_a_shared_scalar_and_an_argument_that_is_a_result() -> None:
     same(got, [a, a @ a * 2], 1e-6)
 
 
-@pytest.mark.parametrize(("n", "at"), [(17, 9), (40, 3), (40, 36)])
+@pytest.mark.parametrize("n", [17, 18, 24, 31, 32, 33, 34, 64])
+def test_factors_in_blocks(n: int) -> None:
+    """Of 16 rows to 32 x 32, of 32 rows above; one row is no block."""
+    a, v = drawn([(n, n), (n,)], 2)
+    a = a @ a.transpose(0, 2, 1) + jnp.eye(n)
+    scaled = lambda a, v: jnp.linalg.cholesky(a).T * v  # noqa: E731
+    for f, args in ((jnp.linalg.cholesky, [a]), (cholesky_solve, [a, v]), (scaled, [a, v])):
+        lane = jax.make_jaxpr(f)(*(x[0] for x in args))
+        assert is_for_short_tiles(lane) == (n <= 32)
+        if n == 33:
+            assert refusal(lane, [True] * len(args)) is not None
+        else:
+            same(by_kernel(f, args), jax.vmap(f)(*args), 1e-5)
+
+
+@pytest.mark.parametrize(("n", "at"), [(17, 9), (24, 3), (24, 20), (40, 3), (40, 36)])
 def test_a_matrix_without_a_factor_has_nan(n: int, at: int) -> None:
     a = jnp.stack([jnp.eye(n), jnp.eye(n).at[at, at].set(-1)])
     same(by_kernel(jnp.linalg.cholesky, [a]), jnp.linalg.cholesky(a), 0.0)
