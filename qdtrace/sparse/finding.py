@@ -15,6 +15,7 @@ from qdtrace.sparse.arguments import avals_of, checked_argument, evaluated, func
 from qdtrace.sparse.behind import check_plain
 from qdtrace.sparse.gathering import Gathering
 from qdtrace.sparse.layouts import block_of, touched_by
+from qdtrace.sparse.meeting import which_meet
 from qdtrace.sparse.pairs import merged, ranks
 from qdtrace.sparse.pattern import Sparsity, Table
 from qdtrace.sparse.reading import read, refusal, type_of
@@ -39,10 +40,11 @@ MOST_ENTRIES = 2**31 - 1
 def sparsity(f: Callable[..., Any], argnum: int = 0) -> Callable[..., Sparsity]:
     """Returns a function of the arguments of `f` that reads from its loops which derivatives may differ from 0.
 
-    A scalar that loops sum has second derivatives by two entries of the argument where one iteration loads both; an
-    array has first ones by the entries that an iteration loads which writes the element. Indices are computed as the
-    function computes them, once for each iteration; nothing is probed. Conditions that depend on the argument count as
-    true. `f` is a `qd.jit` function, or one that may be; those that it calls are a part of it.
+    A scalar that loops sum has second derivatives by two entries of the argument that one iteration loads for one term;
+    an array has first ones by the entries that go into what an iteration writes. A term that is linear in its entries
+    has no second ones. Indices are computed as the function computes them, once for each iteration; nothing is probed.
+    Conditions that depend on the argument count as true. `f` is a `qd.jit` function, or one that may be; those that it
+    calls are a part of it.
 
     >>> @qd.jit
     ... def energy(x):
@@ -89,45 +91,64 @@ def _made(function: Any, name: str, args: tuple[Any, ...], argnum: int) -> Spars
     if not is_second:
         check_plain(reading)
     touched = [touched_by(reading, region) for region in reading.loops]
-    width = block_of([layout for t in touched for layout in t.loads])
-    height = width if is_second else block_of([layout for t in touched for layout in t.writes])
+    meeting: list[Any] = []
 
     def places(*args: Any) -> Any:
+        meeting.clear()
         env = evaluated(reading, args)
-        return [_places(reading, own, env) for own in touched]
+        return [_places(reading, own, env, meeting, is_second=is_second) for own in touched]
 
-    firsts = jit(places)(*args)
-    columns = [_blocks(read_at, t.loads, width) for (read_at, _), t in zip(firsts, touched, strict=True)]
-    rows = [_blocks(written, t.writes, height) for (_, written), t in zip(firsts, touched, strict=True)]
+    firsts = jit(places, pure=False)(*args)  # always traced, as `meeting` is needed
+    used = [own for own, meets in zip(touched, meeting, strict=True) if meets.any()]
+    width = block_of([layout for t in used for layout in t.loads])
+    height = width if is_second else block_of([layout for t in used for layout in t.writes])
     _check_stores(reading, touched, [np.asarray(written) for _, written in firsts])
-    rows = columns if is_second else rows
     shape = (x.size if is_second else math.prod(type_of(reading.outputs[0]).shape), x.size)
-    indptr, indices = merged(rows, columns, (shape[0] // height, shape[1] // width))
+    pairs: list[tuple[Any, Any, Any]] = []
+    for (read_at, written), t, meets in zip(firsts, touched, meeting, strict=True):
+        columns = _blocks(read_at, t.loads if meets.any() else (), width)
+        rows = columns if is_second else _blocks(written, t.writes if meets.any() else (), height)
+        pairs.append((rows, columns, _of_blocks(meets, t, (height, width), is_second=is_second)))
+    indptr, indices = merged(pairs, (shape[0] // height, shape[1] // width))
     if indices.size * width * height > MOST_ENTRIES:
         raise TraceValueError.here(f"a pattern has up to {MOST_ENTRIES} entries, got {indices.size * width * height}")
     ptr, ind = jnp.asarray(indptr), jnp.asarray(indices)
     tables: list[Table] = []
-    for (read_at, written), t, r, c in zip(firsts, touched, rows, columns, strict=True):
+    for (read_at, written), t, (rows, columns, meets) in zip(firsts, touched, pairs, strict=True):
         kept = written[:, np.asarray(t.kept(range(len(t.writes)), is_second), int)]
-        may_miss = bool((c < 0).any()) or bool((r < 0).any())
-        tables.append(Table(read_at, kept, ranks(r, c, ptr, ind), may_miss))
+        numbers = ranks(rows, columns, ptr, ind)
+        may_miss = bool((columns < 0).any()) or bool((rows < 0).any()) or not meets.all()
+        tables.append(Table(read_at, kept, jnp.where(meets, numbers, -1), may_miss))
     of = jnp.asarray(np.repeat(np.arange(indptr.size - 1, dtype=np.int32), np.diff(indptr)))
     return Sparsity(ptr, ind, of, tuple(tables), shape, (height, width), argnum, is_second, avals_of(args))
 
 
-def _places(reading: Reading, touched: Touched, env: Mapping[Any, Any]) -> Any:
-    """Returns buffers with the places that each iteration loads from the argument, and writes."""
+def _places(reading: Reading, touched: Touched, env: Mapping[Any, Any], meeting: list[Any], *, is_second: bool) -> Any:
+    """Returns buffers with the places that each iteration loads from the argument, and writes.
+
+    It appends to `meeting` which of them meet.
+    """
     count, body = len(touched.trips), body_of(touched.region)
     read_at = empty((count, len(touched.loads)), jnp.int32)
     written = empty((count, len(touched.writes)), jnp.int32)
     for t in qd_range(count):
         walk = Gathering(reading, {**env, body.invars[0]: t * touched.trips.step + touched.trips.start})
         walk.run(body.eqns)
+        meeting.append(which_meet(reading, touched, walk, is_second=is_second))
         for k, first in enumerate(walk.read):
             read_at[t, k] = first
         for k, first in enumerate(walk.written):
             written[t, k] = first
     return read_at, written
+
+
+def _of_blocks(meets: Any, touched: Touched, block: tuple[int, int], *, is_second: bool) -> Any:
+    """Returns which blocks meet, where rows and columns are loads or writes that do; none if nothing does."""
+    if not meets.any():
+        return np.zeros((0, 0), bool)
+    own = touched.loads if is_second else touched.writes
+    rows, columns = ([layout.size // n for layout in a] for a, n in ((own, block[0]), (touched.loads, block[1])))
+    return np.repeat(np.repeat(meets, rows, axis=0), columns, axis=1)
 
 
 def _blocks(firsts: jax.Array, layouts: Sequence[Layout], length: int) -> jax.Array:

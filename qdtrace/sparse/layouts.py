@@ -85,11 +85,11 @@ class Touched:
         pairs = zip(written, self.write_eqns, strict=True)
         return [w for w, eqn in pairs if not is_second or eqn.primitive is markers.store_p]
 
-    def sizes(self, height: int, width: int, is_second: bool) -> tuple[int, ...]:
+    def sizes(self, height: int, width: int, is_second: bool, is_used: bool) -> tuple[int, ...]:
         """Returns the sizes of the loop's table, of blocks of a size."""
         rows, columns = (sum(x.size for x in own) for own in (self.writes, self.loads))
-        kept = len(self.kept(self.writes, is_second))
-        return len(self.trips), len(self.loads), kept, (columns if is_second else rows) // height, columns // width
+        pairs = ((columns if is_second else rows) // height, columns // width) if is_used else ()
+        return (len(self.trips), len(self.loads), len(self.kept(self.writes, is_second)), *pairs)
 
 
 def touched_by(reading: Reading, region: JaxprEqn) -> Touched:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,14 +14,17 @@ from qdtrace.trace.cells import local
 from qdtrace.trace.loops import range as qd_range
 from qdtrace.trace.loops import while_
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-def merged(rows: Any, columns: Any, shape: tuple[int, int]) -> tuple[Any, Any]:
-    """Returns the pairs of blocks, once each and in order, as `indptr` and `indices`."""
+
+def merged(every: Sequence[tuple[Any, Any, Any]], shape: tuple[int, int]) -> tuple[Any, Any]:
+    """Returns the pairs of rows and columns that meet, once each and in order, as `indptr` and `indices`."""
     pairs: list[Any] = []
-    for r, c in zip(map(np.asarray, rows), map(np.asarray, columns), strict=True):
-        both = np.broadcast_arrays(r[:, :, None], c[:, None, :])
-        kept = (both[0] >= 0) & (both[1] >= 0)
-        pairs.append([x[kept] for x in both] if not kept.all() else [x.ravel() for x in both])
+    for rows, columns, meets in every:
+        r, c = np.broadcast_arrays(np.asarray(rows)[:, :, None], np.asarray(columns)[:, None, :])
+        kept = (r >= 0) & (c >= 0) & meets
+        pairs.append([x[kept] for x in (r, c)] if not kept.all() else [x.ravel() for x in (r, c)])
     r, c = (np.concatenate([p[k] for p in pairs] or [np.zeros(0, np.int32)]) for k in (0, 1))
     if not r.size:
         return np.zeros(shape[0] + 1, np.int32), np.zeros(0, np.int32)

@@ -28,8 +28,13 @@ class Table:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Numbers of iterations, loads, kept writes, rows and columns."""
-        return (*self.read.shape, self.written.shape[1], *self.pairs.shape[1:])
+        """Numbers of iterations, loads, kept writes; of rows and columns if some meet."""
+        return (*self.read.shape, self.written.shape[1], *(self.pairs.shape[1:] if self.is_used else ()))
+
+    @property
+    def is_used(self) -> bool:
+        """True if some pair may meet."""
+        return 0 not in self.pairs.shape[1:]
 
 
 @frozen(eq=False)

@@ -131,11 +131,17 @@ def _in_blocks(function: Any, name: str, pattern: Sparsity, args: tuple[Any, ...
     adjoints = adjoints_of(reading, env) if pattern.is_second else {}
     out = zeros((pattern.indices.shape[0], *pattern.block), args[pattern.argnum].dtype)
     touched = [touched_by(reading, region) for region in reading.loops]
-    if [t.sizes(*pattern.block, pattern.is_second) for t in touched] != [t.sizes for t in pattern.tables]:
+    kept = [(table.sizes, table.is_used) for table in pattern.tables]
+    if len(kept) != len(touched) or any(
+        own.sizes(*pattern.block, pattern.is_second, is_used) != sizes
+        for own, (sizes, is_used) in zip(touched, kept, strict=True)
+    ):
         raise TraceValueError.here(
             f"the pattern is of another function than {name}, or of one that has changed", help="make a new pattern"
         )
     for own, table in zip(touched, pattern.tables, strict=True):
+        if not table.is_used:
+            continue
         for t in qd_range(len(own.trips)):
             Blocks(reading, own, table, pattern.block, t, psd=psd).add(env, adjoints, out)
     return out

@@ -77,6 +77,29 @@ def test_a_projection_is_that_of_each_term(pattern: qd.Sparsity) -> None:
     np.testing.assert_allclose(pattern.to_scipy(values).toarray(), wanted, rtol=1e-3, atol=1e-4 * abs(wanted).max())
 
 
+def test_what_is_linear_meets_nothing() -> None:
+    @qd.jit
+    def f(x: Any) -> Any:
+        out = qd.zeros((), x.dtype)
+        for i in qd.range(x.shape[0] - 3):
+            out[()] += x[i] * x[i + 1] + 3 * x[i + 2] + x[i + 3] ** 2
+        for i in qd.range(x.shape[0]):
+            out[()] -= 2 * x[i]
+        return out
+
+    x = jnp.arange(5.0)
+    pattern = qd.sparsity(f)(x)
+    at = set(zip(pattern.row.tolist(), pattern.col.tolist(), strict=True))
+    assert at == {(k, k) for k in range(5)} | {(0, 1), (1, 0), (1, 2), (2, 1)}  # whole terms
+    for psd in (False, True):
+        values = qd.sparse_hessian(f, pattern, psd=psd)(x)
+        wanted = np.zeros((5, 5))
+        for i in range(2):
+            wanted[i : i + 2, i : i + 2] += [[0.5, 0.5], [0.5, 0.5]] if psd else [[0, 1], [1, 0]]
+            wanted[i + 3, i + 3] += 2
+        np.testing.assert_allclose(pattern.to_scipy(values).toarray(), wanted, atol=1e-5)
+
+
 def test_functions_that_are_called_are_read() -> None:
     @qd.jit(static_argnames="power")
     def sums(x: Any, k: Any, power: int) -> Any:
