@@ -61,6 +61,8 @@ def plan_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> Pl
 def _plan(lanes: LaneFacts, target: Target, options: EmitOptions) -> Plan:
     facts, task = lanes.facts, lanes.facts.task
     limits = target.machine.accumulation
+    if not options.thread_copies:
+        limits = replace(limits, chunk_bytes=0)  # copies of a chunk have a length in code, too
     sums = find_sums(facts, limits)
     shape = choose_shape(lanes, target, options, sums)
     if shape.row is not None:

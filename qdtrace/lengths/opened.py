@@ -8,8 +8,8 @@ Before:  program f(x: ref[f32,1000])            After:  program f(x: ref[f32,C],
                                                             a: f32 = load x i
                                                             b: f32 = div a w
 
-`C` is more than any length. Nothing may follow from it but that indices are below it, so there are two such programs
-with different ones, whose code has to be the same.
+`C` is more than any length. What follows from it may be wrong for a length, such as that an index is in range and its
+load may be executed early. So there is a second program with 1 in its place, and the code of both has to be the same.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class PinnedError(Exception):
 
 @frozen(eq=False, slots=True)
 class Opened:
-    """A program of many lengths, in two choices of what its lengths are less than.
+    """A program of many lengths: with more than any of them, and with 1 in their place.
 
     Numbers that are equal at each length that was met are one operand, or one length.
     """
@@ -97,7 +97,7 @@ def opened(traces: Sequence[Skeleton]) -> Opened:
         return _Opening(sizes, slots, most // 2).program(first.program, params)
 
     least, most = most - 8 * len(found), most // 2
-    return Opened(first, operands, lengths, most, (chosen(least, 5), chosen(most, 3)))
+    return Opened(first, operands, lengths, most, (chosen(least, 5), chosen(1, 0)))
 
 
 def _numbered(rows: Sequence[tuple[T, ...]]) -> tuple[tuple[int | None, ...], list[tuple[T, ...]]]:

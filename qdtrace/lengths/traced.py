@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from qdtrace.backend import backend
-from qdtrace.compose.call import call_p, derivative_p
+from qdtrace.compose.call import call_p
 from qdtrace.compose.jaxprs import is_literal
 from qdtrace.compose.staged import Programs
 from qdtrace.compose.told import Told
@@ -60,8 +59,6 @@ class Trace:
 
 def trace_call(staging: Callable[[Programs], Callable[..., Any]], leaves: Sequence[Any], structure: Any) -> Trace:
     """Traces a call on leaves of arguments. Raises PinnedError unless it becomes one program and nothing else."""
-    from qdtrace.passes.prove_bounds import ProveBounds  # only here: a process that finds its code has no passes
-
     tree: Any = None
     programs = Programs()
     staged = staging(programs)
@@ -85,7 +82,7 @@ def trace_call(staging: Callable[[Programs], Callable[..., Any]], leaves: Sequen
     ((program, operands),) = walk.calls
     if program.options.debug or program.options.deterministic:  # threads need copies for sums in one order
         raise PinnedError("it runs with `debug` or `deterministic`")
-    skeleton = skeleton_of(ProveBounds()(program.program))
+    skeleton = skeleton_of(program.program)
     return Trace(skeleton, program.options, tuple(operands), tuple(outs), tree)
 
 
@@ -112,13 +109,15 @@ class _Walk:
         if eqn.primitive.name == "jit":
             inner = eqn.params["jaxpr"]
             return self.results(compat.without_dead_code(inner), compat.constants_of(inner), operands)
-        if eqn.primitive is call_p:
-            program = eqn.params["staged"]
-        elif eqn.primitive is derivative_p:
-            program = eqn.params["spec"].derived_for(backend("cpu").machine)
-            operands = [*operands, *map(Known, program.constants)]
-        else:
+        if eqn.primitive is not call_p:  # also a derivative: see Note [Bounds of one length]
             loc = eqn_loc(eqn)
             raise PinnedError(f"`{eqn.primitive.name}` runs outside of its loops" + (f"\n  at {loc}" if loc else ""))
-        self.calls.append((program, operands))
+        self.calls.append((eqn.params["staged"], operands))
         return [Made(k) for k in range(len(eqn.outvars))]
+
+
+# Note [Bounds of one length]
+#
+# An access without a check has been proven by the importer, from loops and values alone: it is in range wherever its
+# index is known. `prove_bounds` also looks at branches, and what it leaves of a check may hold for one length. So
+# graphs are those before all passes. Graphs of derivatives are made of joined ones, and each length has its own.
