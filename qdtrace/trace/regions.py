@@ -11,6 +11,8 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any
 
+from jax.core import Tracer
+
 from qdtrace.errors import QdError, TraceTypeError, TraceValueError, UnsupportedError
 from qdtrace.trace import compat, markers
 from qdtrace.trace.breakpoints import MOST, showing
@@ -258,6 +260,13 @@ class _Builder:
             )
         if isinstance(value, Literal) or self.homes[value] is not self.outermost:
             raise TraceTypeError(f"`{shown(eqn)}` needs a buffer, got a value", loc=eqn_loc(eqn))
+        if eqn.primitive not in markers.READS and isinstance(self.root.constants.get(value), Tracer):
+            raise TraceValueError(
+                "a store to a buffer of the function around would be lost: a function of qd.jit or qd.vmap has a copy",
+                loc=eqn_loc(eqn),
+                help="take the buffer as an argument, return it, and keep what is returned; or leave out the qd.jit: a "
+                "plain function changes the buffer in place",
+            )
         if value not in self.promoted:
             handle = self.promoted[value] = compat.new_var(value)
             make = eqn.replace(
