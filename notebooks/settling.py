@@ -20,6 +20,7 @@
 
 # %%
 import itertools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -88,11 +89,11 @@ stiffness, pull = 1.0, 1.2e-4
 pattern = qd.sparsity(energy)(at_rest, stiffness, pull)
 print(f"{pattern.nse} of {at_rest.size**2} second derivatives, in blocks of {pattern.block}")
 
-fig, axis = plt.subplots(figsize=(4, 4))
-axis.plot(pattern.col[::3], pattern.row[::3], ",")
-axis.set(title="second derivatives that may differ from 0", xticks=[], yticks=[])
-axis.invert_yaxis()
-axis.set_aspect("equal")
+fig, plot = plt.subplots(figsize=(4, 4))
+plot.plot(pattern.col[::3], pattern.row[::3], ",")
+plot.set(title="second derivatives that may differ from 0", xticks=[], yticks=[])
+plot.invert_yaxis()
+plot.set_aspect("equal")
 plt.show()
 
 # %% [markdown]
@@ -145,20 +146,21 @@ surface = sides[first[times == 1]]  # a side of one tetrahedron alone is outside
 across = np.linalg.norm(np.asarray(settled - at_rest), axis=1)[surface].mean(axis=1)
 
 fig = plt.figure(figsize=(10, 3.8))
-axis = fig.add_axes((-0.02, -0.15, 0.68, 1.3), projection="3d")
+bars: Any = fig.add_axes((-0.02, -0.15, 0.68, 1.3), projection="3d")  # Matplotlib's types know no axes in space
 colours = plt.cm.plasma(across / across.max())
-for shape, style in (
+looks: list[tuple[Any, dict[str, Any]]] = [
     (at_rest, {"facecolors": (0.5, 0.5, 0.5, 0.04), "edgecolors": (0, 0, 0, 0.12)}),
     (settled, {"facecolors": colours, "edgecolors": (1, 1, 1, 0.5)}),
-):
-    axis.add_collection3d(Poly3DCollection(np.asarray(shape)[surface], linewidths=0.4, **style))
-axis.set(xlim=(0, 4), ylim=(-1.5, 2.5), zlim=(-2, 2))
-axis.set_box_aspect((1, 1, 1), zoom=1.45)
-axis.view_init(14, -70)
-axis.set_axis_off()
-axis = fig.add_axes((0.72, 0.17, 0.26, 0.7))
-axis.semilogy(np.asarray(energies[:10] - energies[-1]), "o-", color="tab:purple")
-axis.set(title="energy above the lowest", xlabel="step")
+]
+for shape, style in looks:
+    bars.add_collection3d(Poly3DCollection(np.asarray(shape)[surface], linewidths=0.4, **style))
+bars.set(xlim=(0, 4), ylim=(-1.5, 2.5), zlim=(-2, 2))
+bars.set_box_aspect((1, 1, 1), zoom=1.45)
+bars.view_init(14, -70)
+bars.set_axis_off()
+plot = fig.add_axes((0.72, 0.17, 0.26, 0.7))
+plot.semilogy(np.asarray(energies[:10] - energies[-1]), "o-", color="tab:purple")
+plot.set(title="energy above the lowest", xlabel="step")
 plt.show()
 
 # %% [markdown]
