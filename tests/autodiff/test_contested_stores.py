@@ -70,7 +70,13 @@ def derivatives(function: Any, args: tuple[Any, ...], mode: Any, threads: int | 
         return [np.asarray(d) for d in jax.tree.leaves(of(*args))]
 
 
-@pytest.mark.parametrize("seed", [pytest.param(k, marks=pytest.mark.slow if k >= 6 else ()) for k in range(300)])
+def seeds() -> list[Any]:
+    """In programs of odd numbers values differ and the last iteration stays: they need one thread, so a CPU."""
+    marks = lambda k: (*[pytest.mark.slow][: k >= 6], *[pytest.mark.cpu][: k % 2])  # noqa: E731
+    return [pytest.param(k, marks=marks(k)) for k in range(300)]
+
+
+@pytest.mark.parametrize("seed", seeds())
 def test_gradients_of_stores_to_common_elements(seed: int) -> None:
     many, one, args = drawn(seed)
     threads = 1 if seed % 2 else None
