@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from qdtrace.sparse.gathering import Gathering
-from qdtrace.sparse.local import Local
+from qdtrace.sparse.local import function_of_entries
 from qdtrace.trace.cells import local
 from qdtrace.trace.checks import check
 from qdtrace.trace.conditions import when
@@ -44,10 +44,7 @@ class Blocks:
         walk.run(body.eqns)
         self._check(walk, bool(adjoints))
 
-        def written(*entries: Any) -> tuple[Any, ...]:
-            rest = Local(self.reading, dict(walk.env), kept=walk.kept, entries=list(entries))
-            rest.run(body.eqns)
-            return tuple(rest.outs)
+        written = function_of_entries(walk, body.eqns)
 
         def term(*entries: Any) -> Any:
             return sum(jnp.sum(w * v) for w, v in zip(walk.weights, written(*entries), strict=True))

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdtrace.frozen import frozen
-from qdtrace.sparse.reading import MOST, refusal, static_bounds, type_of
+from qdtrace.sparse.reading import MOST, refusal, type_of
 from qdtrace.trace import markers
+from qdtrace.trace.structure import static_bounds
 from qdtrace.trace.tree import body_of, loc_of
 
 if TYPE_CHECKING:

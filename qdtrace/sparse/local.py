@@ -14,6 +14,9 @@ from qdtrace.sparse.walk import Walk
 from qdtrace.trace.tree import body_of, bounds_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from qdtrace.sparse.gathering import Gathering
     from qdtrace.trace.compat import JaxprEqn
 
 
@@ -67,3 +70,14 @@ class Local(Walk):
         cells, outs = lax.cond(self.value(bounds_of(region)[0]), taken, left)
         self.cells = dict(zip(before, cells, strict=True))
         self.outs = [*outer, *outs]
+
+
+def function_of_entries(walk: Gathering, eqns: Sequence[JaxprEqn]) -> Callable[..., tuple[Any, ...]]:
+    """Returns the rest of a walk through a body: a pure function of the loaded entries that gives what is written."""
+
+    def written(*entries: Any) -> tuple[Any, ...]:
+        rest = Local(walk.reading, dict(walk.env), kept=walk.kept, entries=list(entries))
+        rest.run(eqns)
+        return tuple(rest.outs)
+
+    return written

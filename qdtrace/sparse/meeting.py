@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qdtrace.sparse.local import Local
+from qdtrace.sparse.local import function_of_entries
 from qdtrace.sparse.reading import type_of
 from qdtrace.trace import compat
 from qdtrace.trace.tree import body_of
@@ -27,10 +27,7 @@ def which_meet(reading: Reading, touched: Touched, walk: Gathering, *, is_second
     """
     types = [jax.ShapeDtypeStruct(x.shape, type_of(reading.handle).dtype) for x in touched.loads]
 
-    def written(*entries: Any) -> Any:
-        rest = Local(reading, dict(walk.env), kept=walk.kept, entries=list(entries))
-        rest.run(body_of(touched.region).eqns)
-        return tuple(rest.outs)
+    written = function_of_entries(walk, body_of(touched.region).eqns)
 
     def term(*entries: Any) -> Any:
         return sum(jnp.sum(x) for x in written(*entries))

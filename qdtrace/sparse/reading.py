@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import jax
-import numpy as np
 from jax.lax import while_p
 
 from qdtrace.errors import GradientError, Loc
@@ -17,6 +16,7 @@ from qdtrace.trace import compat, markers
 from qdtrace.trace.compat import Literal
 from qdtrace.trace.forwarding import is_control
 from qdtrace.trace.source import eqn_loc
+from qdtrace.trace.structure import static_bounds
 from qdtrace.trace.trace import trace_function
 from qdtrace.trace.tree import body_of, bounds_of, inner_equations, loc_of
 
@@ -203,14 +203,6 @@ def _check_trips(region: JaxprEqn) -> None:
 def _data(eqn: JaxprEqn) -> int:
     """Returns how many of an access's operands are no indices."""
     return sum(not isinstance(a, Literal) for a in eqn.invars[: 1 if eqn.primitive is markers.load_p else 2])
-
-
-def static_bounds(region: JaxprEqn) -> range | None:
-    """Returns the indices of a loop with constant bounds."""
-    bounds = bounds_of(region)
-    if not all(isinstance(b, Literal) for b in bounds):
-        return None
-    return range(*(int(np.asarray(b.val)) for b in bounds))
 
 
 def type_of(atom: Any) -> jax.ShapeDtypeStruct:

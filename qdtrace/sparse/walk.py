@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 import numpy as np
 
-from qdtrace.sparse.reading import static_bounds, type_of
+from qdtrace.sparse.reading import type_of
 from qdtrace.trace import compat, markers
 from qdtrace.trace.compat import Literal
+from qdtrace.trace.structure import static_bounds
 from qdtrace.trace.tree import body_of
 
 if TYPE_CHECKING:

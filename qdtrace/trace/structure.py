@@ -54,6 +54,12 @@ class OpenBody:
         return region_of(eqn, eqn.invars, jaxprs, bounds=len(eqn.invars), own=len(eqn.outvars))
 
 
+def static_bounds(loop: JaxprEqn) -> range | None:
+    """Returns the indices of a `for` whose bounds are constants, else None."""
+    bounds = bounds_of(loop)
+    return range(*(int(b.val) for b in bounds)) if all(isinstance(b, compat.Literal) for b in bounds) else None
+
+
 def closed_over(eqns: Sequence[JaxprEqn], own: Sequence[Var] = (), results: Sequence[Any] = ()) -> Any:
     """Returns a jaxpr that takes `own`, then all variables that the equations read and do not bind, in order."""
     bound, free = set(own), dict[Any, None]()

@@ -10,6 +10,7 @@ import numpy as np
 
 from qdtrace.errors import TraceTypeError, TraceValueError, boundary
 from qdtrace.trace import markers
+from qdtrace.trace.arguments import is_memory
 from qdtrace.trace.buffers import Buffer, check_outside_loops
 from qdtrace.trace.context import current, emit, new_uid
 from qdtrace.trace.diagnosis.aliases import note_write
@@ -91,15 +92,15 @@ class Append(StrictAttributes, Generic[T]):
                 "a push needs a qd.append that is made in this function",
                 help="make one, and push what the old one holds in a loop: `for k in qd.range(old.count)`",
             )
-        have = jax.tree.structure(value, is_leaf=_is_memory)
-        want = jax.tree.structure(self._values, is_leaf=_is_memory)
+        have = jax.tree.structure(value, is_leaf=is_memory)
+        want = jax.tree.structure(self._values, is_leaf=is_memory)
         if have != want:
             raise TraceTypeError.here(
                 f"a push needs a value of the tree that `like` has, got {have} for {want}",
                 help="give `like` an element as it is pushed: `qd.append(100, like=(0, 0.0))`",
             )
-        buffers: list[Buffer] = jax.tree.leaves(self._values, is_leaf=_is_memory)
-        values = jax.tree.leaves(value, is_leaf=_is_memory)
+        buffers: list[Buffer] = jax.tree.leaves(self._values, is_leaf=is_memory)
+        values = jax.tree.leaves(value, is_leaf=is_memory)
         elements = [cast_value(v, b.dtype, b.shape[1:], "a push") for v, b in zip(values, buffers, strict=True)]
         note_write(self._count)
         place = emit(markers.push_p, self._count.handle, capacity=self.capacity, called=self._called)
@@ -108,10 +109,6 @@ class Append(StrictAttributes, Generic[T]):
             rest = whole(buffer.shape[1:]).slices
             emit(markers.store_p, buffer.handle, element, place, slices=(None, *rest))
         return place
-
-
-def _is_memory(leaf: Any) -> bool:
-    return isinstance(leaf, MemoryHandle)
 
 
 @overload
@@ -157,7 +154,7 @@ def append(capacity: SupportsIndex, like: Any) -> Append[Any]:
             help="give the most elements that may be pushed; what is not used costs memory only",
         )
     name = name_of_result() or "out"
-    if not jax.tree.leaves(like, is_leaf=_is_memory):
+    if not jax.tree.leaves(like, is_leaf=is_memory):
         raise TraceTypeError.here(
             "qd.append needs an element in `like`, got an empty tree", help="give a number or an array: `like=0.0`"
         )
@@ -170,7 +167,7 @@ def append(capacity: SupportsIndex, like: Any) -> Append[Any]:
         made = {"shape": (room, *jnp.shape(leaf)), "dtype": dtype, "uid": new_uid(), "called": name}
         return Buffer(emit(markers.alloc_p, dtype.type(0), **made))
 
-    values = jax.tree.map(allocated, like, is_leaf=_is_memory)
+    values = jax.tree.map(allocated, like, is_leaf=is_memory)
     count = {"shape": (), "dtype": np.dtype(np.int32), "uid": new_uid(), "called": f"{name}_count", "capacity": room}
     return Append(values, Buffer(emit(markers.alloc_p, np.int32(0), **count)), room, name)
 

@@ -16,7 +16,7 @@ from qdtrace.trace import compat, markers
 from qdtrace.trace.compat import Literal
 from qdtrace.trace.pushes.tasks import LoopOfPushes, Trips, equations, giving, target_of, too_many
 from qdtrace.trace.source import eqn_loc
-from qdtrace.trace.structure import with_bodies
+from qdtrace.trace.structure import static_bounds, with_bodies
 from qdtrace.trace.tree import body_of, bounds_of, hints_of
 
 if TYPE_CHECKING:
@@ -85,9 +85,9 @@ class _Places:
         return [tasks.counting(), tasks.scanning(), tasks.storing()]
 
     def _trips(self, loop: JaxprEqn) -> Trips:
-        start, stop, step = bounds_of(loop)[:3]
-        if all(isinstance(v, Literal) for v in (start, stop, step)):
-            numbers = range(int(start.val), int(stop.val), int(step.val))
+        start, stop, step = bounds_of(loop)
+        numbers = static_bounds(loop)
+        if numbers is not None:
             return Trips(numbers.start, numbers.step, len(numbers))
         maker = self._makers.get(stop)
         is_whole = all(isinstance(v, Literal) and v.val == k for v, k in ((start, 0), (step, 1)))
