@@ -54,7 +54,8 @@ def quick_xla() -> None:
 
 def shared_executables(folder: Path) -> None:
     """Has workers and later runs take XLA's executables from a folder, so that each is compiled once."""
-    jax.config.update("jax_compilation_cache_dir", str(folder))
+    version = sys.version_info[:2]  # of 3.14 on, JAX compresses them in a way that older Pythons cannot read
+    jax.config.update("jax_compilation_cache_dir", str(folder / "python{}.{}".format(*version)))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     LRUCache.put = put_whole

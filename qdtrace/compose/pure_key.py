@@ -154,7 +154,7 @@ class Description(pickle.Pickler):
         members = [
             (k, v)
             for k, v in vars(kind).items()
-            if isinstance(v, _MEMBERS)
+            if (isinstance(v, _MEMBERS) and k != "__annotate_func__")  # annotations are looked at in no version
             or not (k.startswith("__") or k == "_abc_impl" or isinstance(v, MemberDescriptorType))
         ]
         return _of, (*name, file), (type(kind), kind.__bases__, members)

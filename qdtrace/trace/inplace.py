@@ -2,7 +2,7 @@
 
 `t += v; b[k] = t` runs the same operators with the same values, but the user has written a store. Only the code
 tells: the result of `b[k] += v` is consumed by the store instruction right behind the operator, in the same frame.
-Knows the instruction sets of CPython 3.11 to 3.13; of a caller that is not such code nothing is said.
+Knows the instruction sets of CPython 3.11 to 3.14; of a caller that is not such code nothing is said.
 """
 
 from __future__ import annotations

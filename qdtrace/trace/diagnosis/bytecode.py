@@ -1,7 +1,7 @@
 """Questions about compiled Python code, for diagnosis only: which variables may be read before they are set again,
 and where execution goes after a `with` block. Nothing here ever builds a part of a program.
 
-Knows the instruction sets of CPython 3.11 to 3.13.
+Knows the instruction sets of CPython 3.11 to 3.14, those of 3.14 by the names that they had before.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import dis
 import functools
 import itertools
 import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ _JUMPS = {"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"}
 _ENDS = {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE"}
 _APPENDS = {"LIST_APPEND", "SET_ADD", "MAP_ADD"}
 _COMPARES = {"COMPARE_OP", "CONTAINS_OP", "IS_OP"}
+_RENAMED = {"LOAD_FAST_BORROW": "LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW": "LOAD_FAST_LOAD_FAST"}
+_PADDING = {"EXTENDED_ARG", "NOT_TAKEN"}
 _HAS_TARGET = frozenset(dis.hasjrel) | frozenset(dis.hasjabs)
 
 
@@ -40,6 +43,16 @@ def _accesses(instruction: dis.Instruction) -> list[tuple[str, str]]:
         return [(name, "hidden") for name in _names(instruction)]
     found = _ACCESS.match(op)
     return [(name, "read" if found[1] == "LOAD" else "write") for name in _names(instruction)] if found else []
+
+
+def _renamed(instruction: dis.Instruction, before: str) -> dis.Instruction:
+    """Returns an instruction of 3.14 by its name of 3.13; `before` is the attribute that the one in front loads."""
+    name = _RENAMED.get(instruction.opname, instruction.opname)
+    if name == "BINARY_OP" and instruction.argrepr == "[]":
+        name = "BINARY_SUBSCR"
+    elif name == "CALL" and before == "__enter__":  # a `with` block loads its two methods and calls the first
+        name = "BEFORE_WITH"
+    return instruction if name == instruction.opname else instruction._replace(opname=name)
 
 
 Span = tuple[tuple[int, int], tuple[int, int]]
@@ -69,11 +82,13 @@ class CodeMap:
         self._free = frozenset(code.co_freevars)
         self.instructions: list[dis.Instruction] = []
         self._position: dict[int, int] = {}
+        special = ""
         for instruction in dis.get_instructions(code):
             # A jump to an instruction with a long argument goes to its prefix.
             self._position[instruction.offset] = len(self.instructions)
-            if instruction.opname != "EXTENDED_ARG":
-                self.instructions.append(instruction)
+            if instruction.opname not in _PADDING:
+                self.instructions.append(_renamed(instruction, special))
+            special = instruction.argrepr if instruction.opname == "LOAD_SPECIAL" else ""
         self._offsets = [i.offset for i in self.instructions]
         handlers: Any = dis.Bytecode(code)
         self._handlers = [(entry.start, entry.end, entry.target) for entry in handlers.exception_entries]
@@ -307,7 +322,7 @@ class CodeMap:
             if position is None or self.opname(position) != expected:
                 return None
             position += 1
-        return self.follow(position)
+        return self.follow(position + (sys.version_info >= (3, 14)))  # one more is popped there
 
     def after_exit(self, call: int) -> int | None:
         """Returns the position at which execution continues after this call of `__exit__`; None if it is unknown."""

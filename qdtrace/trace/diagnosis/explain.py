@@ -169,7 +169,7 @@ _BUFFER: _Words = (
 _OF_TEXT: dict[str, _Words] = {
     r"__jax_array__\(\) during abstractification|qdtrace\.trace\.buffers\.Buffer|CustomNode\(Buffer": _BUFFER,
     r"does not support ufuncs": _NUMPY,
-    r"\Aunhashable type: '\w*Tracer'": (
+    r"(?:\A|\()unhashable type: '\w*Tracer'": (
         TraceTypeError,
         "a traced value cannot be a key of a dict or an element of a set: it stands for many values",
         "use a Python number or a name as the key; to store at a traced place, `b[i] = v` of a buffer",

@@ -18,7 +18,9 @@ def _codes(*names: str) -> bytes:
     return bytes(number for number in numbers if number < 256)  # those that do not run have larger ones
 
 
-_LOCALS = _codes("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_DEREF", "LOAD_CLASSDEREF")
+_PAIRS = _codes("LOAD_FAST_LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW", "STORE_FAST_LOAD_FAST")
+"""Instructions of two local variables, four bits each, of which the second is loaded last."""
+_LOCALS = _PAIRS + _codes("LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK", "LOAD_DEREF", "LOAD_CLASSDEREF")
 _GLOBALS = _codes("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS", "STORE_GLOBAL", "DELETE_GLOBAL")
 _ATTRIBUTES = _codes("LOAD_ATTR", "LOAD_METHOD")
 _STORES = _codes("STORE_ATTR", "DELETE_ATTR")
@@ -100,6 +102,7 @@ def _name(code: CodeType, text: bytes, place: int) -> str:
         number |= text[2 * prefix + 1] << shift
         prefix, shift = prefix - 1, shift + 8
     if op in _LOCALS:
+        number = number & 15 if op in _PAIRS else number
         inner = (name for name in code.co_cellvars if name not in code.co_varnames)
         return (*code.co_varnames, *inner, *code.co_freevars)[number]
     return code.co_names[number >> (op in _SHIFTED)]
