@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 
 _made: Once[str] = Once()
+_spare = np.empty(1, np.int64)  # memory for places that no task uses
 
 
 @frozen
@@ -57,8 +58,7 @@ class GivenProgram:
 
     def run(self, addresses: Sequence[int]) -> None:
         """Runs the program in memory at these addresses, and returns at its end. Raises XLA's error if it fails."""
-        spare = np.empty(1, np.int64)
-        further = [spare.__array_interface__["data"][0]] * (self.slots - len(addresses))
+        further = [_spare.__array_interface__["data"][0]] * (self.slots - len(addresses))
         self._call(np.array([*addresses, *further], np.int64).view(np.int32)).block_until_ready()
 
     @functools.cached_property

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
+import functools
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
+from jax.core import ShapedArray
+from jax.sharding import SingleDeviceSharding
 
 from qdtrace.frozen import frozen
 from qdtrace.lengths.traced import Known, Made
+from qdtrace.trace import compat
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from qdtrace.backend import Given
-    from qdtrace.ir.program import Program, Var
     from qdtrace.lengths.traced import Source
 
 CACHE_LINE = 64
 """Bytes; XLA's arrays begin at a multiple of it."""
-
-
-def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Returns an array of undefined content, whose memory JAX takes over without a copy."""
-    size = int(np.prod(shape)) * dtype.itemsize
-    memory = np.empty(size + CACHE_LINE, np.uint8)
-    first = -address_of(memory) % CACHE_LINE
-    return memory[first : first + size].view(dtype).reshape(shape)
 
 
 def address_of(array: np.ndarray) -> int:
@@ -34,14 +30,50 @@ def address_of(array: np.ndarray) -> int:
     return array.__array_interface__["data"][0]
 
 
-def on_host(value: Any, dtype: np.dtype) -> np.ndarray:
-    """Returns an operand as an array in memory that code can read; a copy if that of NumPy is not."""
+def on_host(value: Any, dtype: np.dtype) -> tuple[np.ndarray, int]:
+    """Returns an operand as an array in memory that code can read, and its address; a copy if that of NumPy is not."""
     array = np.asarray(value)
-    if array.dtype == dtype and array.flags.c_contiguous and (address_of(array) % CACHE_LINE == 0 or not array.ndim):
-        return array
-    made = empty(array.shape, dtype)
+    address = address_of(array)
+    if array.dtype == dtype and array.flags.c_contiguous and (address % CACHE_LINE == 0 or not array.ndim):
+        return array, address
+    made, address = Place(array.shape, dtype).empty()
     made[...] = array
-    return made
+    return made, address
+
+
+@frozen(eq=False)
+class Place:
+    """An array that a call makes."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    before: int | None = None
+    """The operand whose content it begins with, if one."""
+    initial: Any = None
+    """The value that its elements begin with, if one."""
+
+    def empty(self) -> tuple[np.ndarray, int]:
+        """Returns an array of undefined content, whose memory JAX takes over without a copy, and its address."""
+        memory = np.empty(prod(self.shape) * self.dtype.itemsize + CACHE_LINE, np.uint8)
+        address = address_of(memory)
+        first = -address % CACHE_LINE
+        return np.ndarray(self.shape, self.dtype, memory, first), address + first
+
+    def to_jax(self, array: np.ndarray) -> Any:
+        """Returns an array of JAX in the memory of one that was made here."""
+        if compat.batched_device_put is None:
+            return jax.device_put(array)
+        device = jax.local_devices(backend="cpu")[0]  # `jax.device_put` ends in the same, at ten times the price
+        return compat.batched_device_put(self._aval, _sharding_on(device), [array], [device], False)
+
+    @functools.cached_property
+    def _aval(self) -> ShapedArray:
+        return ShapedArray(self.shape, self.dtype)
+
+
+@functools.lru_cache(maxsize=1)
+def _sharding_on(device: Any) -> SingleDeviceSharding:
+    return SingleDeviceSharding(device)
 
 
 def _found(source: Source, leaves: Sequence[Any]) -> Any:
@@ -53,37 +85,36 @@ def _found(source: Source, leaves: Sequence[Any]) -> Any:
 
 def _own(value: Any) -> Any:
     """Returns an argument that is a result, which may not change when an array of NumPy does."""
-    return np.array(value) if isinstance(value, np.ndarray) else value
+    return jax.device_put(np.array(value) if isinstance(value, np.ndarray) else value)
 
 
 @frozen(eq=False)
 class Form:
     """A call at some lengths, but for its arguments."""
 
-    operands: tuple[Source, ...]
+    given: Given
+    operands: tuple[tuple[Source, np.dtype], ...]
+    """The source and the dtype of each parameter of the program that depends on arguments; see `traced.Trace`."""
+    numbers: tuple[tuple[np.ndarray, int], ...]
+    """Parameters that depend on the lengths alone, and their addresses."""
+    places: tuple[Place, ...]
+    """The arrays of the program behind its parameters."""
     results: tuple[Source, ...]
+    """The source of each leaf of the result; of one that is made, its number is that of its place."""
     tree: Any
-    """See `traced.Trace`."""
-    numbers: tuple[np.ndarray, ...]
-    """Operands that depend on the lengths alone."""
-    shapes: Mapping[Var, tuple[int, ...]]
-    """The shape of each reference in the memory of the program."""
 
-    def run(self, leaves: Sequence[Any], program: Program, given: Given) -> Any:
+    def run(self, leaves: Sequence[Any]) -> Any:
         """Returns the results for leaves of arguments. Raises XLA's error if the program fails."""
-        values = [_found(source, leaves) for source in self.operands]
-        params = program.params
-        operands = [on_host(x, v.dtype.numpy) for v, x in zip(params, (*values, *self.numbers), strict=True)]
-        of = dict(zip(params, operands, strict=True))
-        memory = list(operands)
-        for var, before in given.memory[len(params) :]:
-            memory.append(empty(self.shapes[var], var.dtype.numpy))
-            if before is not None:
-                memory[-1][...] = of[before]
-            elif (value := program.initial.get(var)) is not None:
-                memory[-1].fill(value.value)
-        given.run([address_of(x) for x in memory])
-        last = {var: x for (var, _), x in zip(given.memory, memory, strict=True)}
-        made = [last[var] for var in program.results]
-        results = [made[s.number] if isinstance(s, Made) else _own(_found(s, leaves)) for s in self.results]
-        return jax.tree.unflatten(self.tree, jax.device_put(results))
+        operands = [on_host(_found(source, leaves), dtype) for source, dtype in self.operands]
+        made = [place.empty() for place in self.places]
+        for place, (array, _) in zip(self.places, made, strict=True):
+            if place.before is not None:
+                array[...] = operands[place.before][0]
+            elif place.initial is not None:
+                array.fill(place.initial)
+        self.given.run([address for _, address in (*operands, *self.numbers, *made)])
+        results = [
+            self.places[s.number].to_jax(made[s.number][0]) if isinstance(s, Made) else _own(_found(s, leaves))
+            for s in self.results
+        ]
+        return jax.tree.unflatten(self.tree, results)

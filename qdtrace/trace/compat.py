@@ -1,7 +1,6 @@
 """The only place that knows differences between JAX versions, and the only private import of JAX.
 
-JAX changes the layout of jaxprs and of equation parameters between releases; everything else in this package asks
-here. Runs on jax 0.10.2 to 0.12.
+JAX changes the layout of jaxprs and of parameters between releases; all else asks here. Runs on jax 0.10.2 to 0.12.
 """
 
 from __future__ import annotations
@@ -57,6 +56,7 @@ source_lines = _private("source_info_util", "_source_info_context")  # of this t
 discharge_refs = _private("state.discharge", "discharge_state")  # of a closed jaxpr: the same without references
 AbstractRef = _private("state.types", "AbstractRef")
 GSPMDSharding = _private("sharding_impls", "GSPMDSharding")  # an array's sharding as XLA writes it, without a mesh
+batched_device_put = _private("interpreters.pxla", "batched_device_put")  # of arrays of NumPy, without looking at them
 ClosedJaxpr = _private("core", "ClosedJaxpr")  # jax 0.12 has none: a jaxpr has its constants
 
 __all__ = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import product
 from typing import Any
 
 import jax
@@ -17,6 +18,7 @@ import qdtrace as qd
 from lowering.backend import CpuBackend
 from qdtrace.config import options_from
 from qdtrace.ir.parser import parse_program
+from qdtrace.lengths import calls
 from tests.lengths.programs import arguments, function_of
 
 pytestmark = pytest.mark.cpu
@@ -188,6 +190,31 @@ def test_arguments_of_many_kinds() -> None:
         assert got["n"] == n
         assert (x == 1).all()
         np.testing.assert_array_equal(got["y"], np.arange(n))
+
+
+def test_calls_of_one_length_with_other_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "KEPT", 2)  # so some are traced again
+    one, each = qd.jit(scaled, sizes="any", options=EXACT), qd.jit(scaled, options=EXACT)
+    whole = np.arange(9)
+    xs = (jnp.asarray(whole, jnp.float32), whole.astype(np.float32)[::-1], jnp.asarray(whole, jnp.float16))
+    for x, n in product(xs, (5, 6, 8)):
+        one(x[:n], 0.5)
+    for x, factor in product((*xs, *xs[::-1]), (0.5, 2, jnp.full((), 2.0))):
+        same_bits(one(x, factor), each(x, factor))
+
+
+def test_results_are_memory_of_their_own() -> None:
+    @partial(qd.jit, sizes="any")
+    def f(x: Any) -> Any:
+        for i in qd.range(x.shape[0]):
+            x[i] = x[i] + 1
+        return x, x
+
+    met(f, *((ones(n),) for n in (5, 6, 8, 9)))
+    x = ones(9)
+    first, again = f(x), f(x)
+    same_bits(jax.jit(lambda v: v * 3, donate_argnums=0)(first[0]), 6 * x)
+    same_bits((first[1], again[0], again[1], x), (2 * x, 2 * x, 2 * x, ones(9)))
 
 
 def test_no_elements() -> None:

@@ -1,0 +1,181 @@
+"""Calls whose arguments differ in lengths alone: the graphs that they are traced to, and a program for each graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from qdtrace.backend import backend
+from qdtrace.errors import QdError, warn
+from qdtrace.frozen import frozen
+from qdtrace.ir.program import ref_type
+from qdtrace.lengths.memory import Form, Place, on_host
+from qdtrace.lengths.opened import PinnedError, opened
+from qdtrace.lengths.skeleton import first_difference
+from qdtrace.lengths.traced import Made, trace_call
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from qdtrace.backend import Given
+    from qdtrace.compose.staged import Programs
+    from qdtrace.config import Options
+    from qdtrace.ir.program import Program, Var
+    from qdtrace.lengths.opened import Opened
+    from qdtrace.lengths.skeleton import Skeleton
+    from qdtrace.lengths.traced import Trace
+
+    Lengths = tuple[int, ...]
+    Staging = Callable[[Programs], Callable[..., Any]]
+
+FIRST = 3
+"""Lengths that a function is compiled for, before one program is made for all."""
+MOST_OTHERS = 16
+"""The most further lengths that a function is compiled for, as they have other graphs. With more it is for each."""
+MOST_SKELETONS = 6
+"""The most lengths that a program is made of."""
+
+
+@frozen(eq=False)
+class _Made:
+    """The program of all lengths at which a function is traced to one graph."""
+
+    opened: Opened
+    program: Program
+    given: Given
+
+
+@dataclass(eq=False)
+class _Graph:
+    """A graph that a function is traced to at some lengths."""
+
+    skeletons: list[Skeleton] = field(default_factory=list["Skeleton"])
+    """The graphs that its program is made of."""
+    made: _Made | None = None
+    """The program, once there are two lengths."""
+
+
+class Kind:
+    """Calls whose arguments differ in lengths of first axes alone."""
+
+    def __init__(self, name: str, staging: Staging, structure: Any) -> None:
+        self.name, self.staging, self.structure = name, staging, structure
+        self.compiled: dict[Lengths, Sequence[Any]] = {}
+        """Lengths that the function is compiled for, with the types of the first ones' arguments."""
+        self.is_pinned = False
+        self.graphs: dict[tuple[str, Options], _Graph] = {}
+        """Graphs by texts and options: arithmetic with lengths is done while tracing, and some may give another one."""
+
+    def form(self, lengths: Lengths, leaves: Sequence[Any]) -> Form | None:
+        """Returns what a call at these lengths needs, or None if it is to be compiled for them."""
+        if self.is_pinned or lengths in self.compiled or 0 in lengths:
+            return None
+        if len(self.compiled) < FIRST:
+            self.compiled[lengths] = [_like(x) for x in leaves]
+            return None
+        try:
+            found = self._found(leaves)
+        except PinnedError as error:
+            self._pin(str(error))
+            return None
+        if found is None:
+            self.compiled[lengths] = ()
+            if len(self.compiled) > FIRST + MOST_OTHERS:
+                one, other, *_ = [graph.skeletons[0].program for graph in self.graphs.values()]
+                self._pin(f"its graph differs from length to length, first at\n  {first_difference(one, other)}")
+        return found
+
+    def _pin(self, why: str) -> None:
+        self.is_pinned = True
+        warn(f"`{self.name}` is compiled for each length, in spite of sizes='any': {why}", None)
+
+    def _found(self, leaves: Sequence[Any]) -> Form | None:
+        if not self.graphs:
+            try:
+                traces = [self._trace(given) for given in self.compiled.values()]
+            except QdError as error:
+                raise PinnedError("it cannot be traced a second time") from error
+            for trace in traces:
+                self._graph_of(trace).skeletons.append(trace.skeleton)
+        try:
+            trace = self._trace(leaves)
+        except PinnedError:
+            if any(graph.made for graph in self.graphs.values()):
+                return None  # at this length alone
+            raise
+        if 0 in trace.skeleton.lengths.values():
+            return None  # places beside a check that fails are those of the first element
+        mine, graph = trace.skeleton, self._graph_of(trace)
+        values = graph.made and graph.made.opened.values(mine)
+        if values is None and len(graph.skeletons) < MOST_SKELETONS:
+            # of a new graph this one is the second length, or a number changes that was the same so far
+            is_known = len(graph.skeletons) > 1
+            if not is_known or graph.made is not None:
+                graph.skeletons.append(mine)
+            if is_known:
+                graph.made = _made_of(graph.skeletons, trace.options)
+                values = graph.made.opened.values(mine)
+        if values is None or graph.made is None:
+            return None
+        return _form(trace, [np.array(v.value) for v in values], graph.made)
+
+    def _trace(self, leaves: Sequence[Any]) -> Trace:
+        return trace_call(self.staging, leaves, self.structure)
+
+    def _graph_of(self, trace: Trace) -> _Graph:
+        return self.graphs.setdefault((trace.skeleton.text, trace.options), _Graph())
+
+
+def _made_of(skeletons: Sequence[Skeleton], options: Options) -> _Made:
+    from qdtrace.passes.pipelines import optimise  # only here: see `compose.pass_cache`
+
+    made, machine = opened(skeletons), backend("cpu")
+    first, other = (optimise(p, options, machine=machine.machine) for p in made.programs)
+    same = _new_memory(first, made.programs[0]) == _new_memory(other, made.programs[1])
+    given = machine.compile_given(first, other, options) if same else None
+    if given is None:
+        raise PinnedError("its code depends on the length")
+    return _Made(made, first, given)
+
+
+def _new_memory(program: Program, before: Program) -> list[object]:
+    """Returns what passes have decided on memory: initial contents, and types of references of their own."""
+    known = {*before.params, *before.buffers}
+    initial = [(k, program.initial[v]) for k, v in enumerate(program.buffers) if v in program.initial]
+    return [*initial, *(v.type for v in (*program.params, *program.buffers, *program.results) if v not in known)]
+
+
+def _like(x: Any) -> Any:
+    return jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=x.weak_type) if isinstance(x, jax.Array) else x
+
+
+def _form(trace: Trace, numbers: Sequence[np.ndarray], made: _Made) -> Form:
+    """Returns a call at the lengths of a trace."""
+    open_, mine = made.opened.programs[0], trace.skeleton.program
+    pairs = zip((*open_.params, *open_.buffers), (*mine.params, *numbers, *mine.buffers), strict=True)
+    shapes = {v: np.shape(like) if isinstance(like, np.ndarray) else ref_type(like).shape for v, like in pairs}
+    params, memory = made.program.params, made.given.memory
+    dtypes = [v.dtype.numpy for v in params]
+    count = len(trace.operands)
+
+    def place(var: Var, before: Var | None) -> Place:
+        initial = made.program.initial.get(var)
+        return Place(
+            shapes.get(var, ref_type(var).shape),
+            var.dtype.numpy,
+            None if before is None else params.index(before),
+            None if initial is None else initial.value,
+        )
+
+    places = {var: k for k, (var, _) in enumerate(memory[len(params) :])}
+    return Form(
+        made.given,
+        tuple(zip(trace.operands, dtypes[:count], strict=True)),
+        tuple([on_host(x, dtype) for x, dtype in zip(numbers, dtypes[count:], strict=True)]),
+        tuple([place(var, before) for var, before in memory[len(params) :]]),
+        tuple([Made(places[made.program.results[s.number]]) if isinstance(s, Made) else s for s in trace.results]),
+        trace.tree,
+    )
