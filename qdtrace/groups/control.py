@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 from jax import lax
 
+from qdtrace.groups import pieces
 from qdtrace.groups.registry import results_of, rule, run
 from qdtrace.groups.tiles import RefusedError, Tile, spread
 from qdtrace.trace import compat
@@ -42,14 +43,17 @@ def _scan(eqn: Any, scope: Scope) -> list[Value]:
 
     def step(k: Any, carry: tuple[Any, ...]) -> tuple[Any, ...]:
         at = length - 1 - k if is_reverse else k
-        given = [*consts, *(Tile(x, s) for x, s in zip(carry, shapes, strict=True)), *(row.row(at) for row in rows)]
-        made = results_of(opened, constants, given)
+        given = [*consts, *(Tile(x, s) for x, s in zip(carry, shapes, strict=False)), *(row.row(at) for row in rows)]
+        with pieces.made_by() as conditions:
+            made = results_of(opened, constants, given)
         for place, tile in zip(kept, made[n_carry:], strict=True):
             if place is not None:
                 place.row(at).store(tile)
-        return tuple(spread(tile, s) for tile, s in zip(made, shapes, strict=False))
+        is_right = pieces.all_of([carry[-1], *conditions])
+        return (*(spread(tile, s) for tile, s in zip(made, shapes, strict=False)), is_right)
 
-    values = tuple(spread(tile, s) for tile, s in zip(start, shapes, strict=True))
+    values = (*(spread(tile, s) for tile, s in zip(start, shapes, strict=True)), jnp.bool_(True))
     made = lax.fori_loop(jnp.int32(0), jnp.int32(length), step, values) if length else values
-    carried = [Tile(x, s) for x, s in zip(made, shapes, strict=True)]
+    pieces.add_condition(made[-1])
+    carried = [Tile(x, s) for x, s in zip(made, shapes, strict=False)]
     return [*carried, *kept]

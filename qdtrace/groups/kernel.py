@@ -11,22 +11,28 @@ import jax.numpy as jnp
 from jax.experimental import pallas
 from jax.experimental.pallas import triton
 
-from qdtrace.groups import control, linalg, rules
+from qdtrace.groups import control, linalg, pieces, rules
+from qdtrace.groups.forms import forms_of
 from qdtrace.groups.registry import evaluate
 from qdtrace.groups.tiles import Memory, RefusedError, padded
-from qdtrace.groups.work import FEW_TERMS, LEAST, MOST, tiles_to, work_of
+from qdtrace.groups.work import FEW_TERMS, LEAST, tiles_to, work_of
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from qdtrace.groups.forms import Form
+    from qdtrace.groups.pieces import Way
 
 _DTYPES = tuple(map(jnp.dtype, ("float32", "float16", "bfloat16", "int32", "bool")))
 _LOADED = 4
 """Elements of f32 that a thread loads at once, from rows that are aligned to them."""
 WARP = 32
 MOST_WORK = 6144
-"""Multiplications of a thread in all products, which are written out. With 10,000 a kernel compiles for 4 s, with
-40,000 for 31 s, and both run slower than XLA's products (H200, 32 x 32)."""
+"""Multiplications of a thread in all products by Triton, which are written out. With 10,000 a kernel compiles for 4 s,
+with 40,000 for 31 s, and both run slower than XLA's products (H200, 32 x 32)."""
+_LESS = 2
+"""Products of pieces take at most half of the instructions."""
 RULES = (control, linalg, rules)
 """The modules that register rules as they are imported."""
 _MOST_ELEMENTS = (1 << 31) - 1
@@ -38,23 +44,15 @@ def run_groups(jaxpr: Any, mapped: Sequence[bool], operands: Sequence[Any], *, i
 
     Raises RefusedError if a kernel cannot be made of it.
     """
-    if is_for_short_tiles(jaxpr):
-        with suppress(RefusedError), tiles_to(LEAST):
-            return _run(jaxpr, mapped, operands, interpret)
-    return _run(jaxpr, mapped, operands, interpret)
+    *first, last = forms_of(jaxpr)
+    for form in first:
+        with suppress(RefusedError), tiles_to(form.side):
+            return _run(jaxpr, mapped, operands, form, interpret)
+    with tiles_to(last.side):
+        return _run(jaxpr, mapped, operands, last, interpret)
 
 
-def is_for_short_tiles(jaxpr: Any) -> bool:
-    """Returns whether matrices to 32 x 32 are better as four tiles, which need fewer steps for all of their elements.
-
-    So it is where Cholesky factors are the only work but for solves, which may be refused in that form.
-    """
-    work = work_of(jaxpr)
-    sides = [max(v.aval.shape) for e in work.eqns for v in (*e.invars, *e.outvars) if v.aval.shape]
-    return work.has("cholesky") and not work.products and not work.has("scan") and LEAST < max(sides) <= MOST
-
-
-def _run(jaxpr: Any, mapped: Sequence[bool], operands: Sequence[Any], interpret: bool) -> list[Any]:
+def _run(jaxpr: Any, mapped: Sequence[bool], operands: Sequence[Any], form: Form, interpret: bool) -> list[Any]:
     opened = compat.open_jaxpr(jaxpr)
     lanes = next(x.shape[0] for x, is_mapped in zip(operands, mapped, strict=True) if is_mapped)
     results = [v.aval for v in opened.outvars]
@@ -64,7 +62,8 @@ def _run(jaxpr: Any, mapped: Sequence[bool], operands: Sequence[Any], interpret:
     for value in (*operands, *results):
         if value.dtype not in _DTYPES:
             raise RefusedError(f"{value.dtype}")
-    if (count := _multiplications(opened)) > MOST_WORK:
+    count = _multiplications(opened) // (_LESS * form.warps if form.by_pieces else 1)
+    if count > MOST_WORK:
         raise RefusedError(f"products of {count} multiplications a thread")
 
     is_spread = _picks_lines(opened)
@@ -78,9 +77,19 @@ def _run(jaxpr: Any, mapped: Sequence[bool], operands: Sequence[Any], interpret:
             is_packed = not is_spread and aval.ndim > 0 and aval.shape[-1] % _LOADED == 0
             return Memory(ref, first + lane * (aval.size if is_mapped else 0), aval.shape, is_packed)
 
-        given = [memory(*one) for one in zip(refs, (v.aval for v in opened.invars), mapped, strict=False)]
-        made = [memory(ref, aval, True) for ref, aval in zip(refs[len(given) :], results, strict=True)]
-        evaluate(opened, compat.constants_of(jaxpr), given, made)
+        def run(way: Way) -> list[Any]:
+            given = [memory(*one) for one in zip(refs, (v.aval for v in opened.invars), mapped, strict=False)]
+            made = [memory(ref, aval, True) for ref, aval in zip(refs[len(given) :], results, strict=True)]
+            with pieces.made_by(way) as conditions:
+                evaluate(opened, compat.constants_of(jaxpr), given, made)
+            return conditions
+
+        conditions = run("pieces" if form.by_pieces else "triton")
+        if form.by_pieces:
+
+            @pallas.when(~pieces.all_of(conditions))
+            def _again() -> None:
+                run("lines")
 
     shapes = [jax.ShapeDtypeStruct((lanes * a.size,), a.dtype) for a in results]
     call = pallas.pallas_call(
@@ -88,7 +97,7 @@ def _run(jaxpr: Any, mapped: Sequence[bool], operands: Sequence[Any], interpret:
         out_shape=shapes,
         grid=(lanes,),
         interpret=interpret,
-        compiler_params=triton.CompilerParams(num_warps=1, num_stages=1),
+        compiler_params=triton.CompilerParams(num_warps=form.warps, num_stages=1),
         name="qd_group",
     )
     made = call(*(x.reshape(-1) for x in operands))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 from jax import lax
 
+from qdtrace.groups import pieces
 from qdtrace.groups.blocks import Blocks, is_large, places, shape_of
 from qdtrace.groups.registry import rule
 from qdtrace.groups.tiles import RefusedError, Tile, filled, padded, spread
@@ -179,8 +180,7 @@ def _product(eqn: Any, scope: Scope) -> list[Tile]:
     values = [filled(tile, axes) for tile, axes in zip(tiles, contracted, strict=True)]
     x, y = (jnp.moveaxis(v, axis, -1) for v, (axis,) in zip(values, contracted, strict=True))
     if min(*x.shape, *y.shape) > 1 and x.ndim == y.ndim == 2:
-        params = {**eqn.params, "out_sharding": None}
-        made = eqn.primitive.bind(*values, **params)
+        made = pieces.product(values[0], values[1], eqn)
     else:
         sides = (*x.shape[:-1], *(1,) * (y.ndim - 1), x.shape[-1])
         wide = jnp.promote_types(out.dtype, jnp.float32)

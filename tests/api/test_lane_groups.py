@@ -17,7 +17,8 @@ from jax.interpreters import mlir
 import qdtrace as qd
 from benchmarks.array_lanes import cholesky_solve, kalman, predictions
 from qdtrace.groups import threads
-from qdtrace.groups.kernel import is_for_short_tiles, refusal, run_groups
+from qdtrace.groups.forms import Form, forms_of
+from qdtrace.groups.kernel import refusal, run_groups
 from qdtrace.groups.primitive import anywhere, by_loop, by_xla, group_p, grouped
 from qdtrace.lanes import batch as vmap_batch
 from qdtrace.lanes import limits
@@ -216,7 +217,7 @@ def test_factors_in_blocks(n: int) -> None:
     scaled = lambda a, v: jnp.linalg.cholesky(a).T * v  # noqa: E731
     for f, args in ((jnp.linalg.cholesky, [a]), (cholesky_solve, [a, v]), (scaled, [a, v])):
         lane = jax.make_jaxpr(f)(*(x[0] for x in args))
-        assert is_for_short_tiles(lane) == (n <= 32)
+        assert (Form(16) in forms_of(lane)) == (n <= 32)
         if n == 33:
             assert refusal(lane, [True] * len(args)) is not None
         else:
@@ -241,7 +242,7 @@ def test_a_matrix_without_a_factor_has_nan(n: int, at: int) -> None:
         (lambda a: a.reshape(25), (5, 5), "a reshape that splits or joins axes"),
         (lambda a: a + 1j, (5, 5), "complex64"),
         (lambda a: lax.map(jnp.sin, lax.map(jnp.cos, a)), (3, 5), "rows"),
-        (lambda a: jnp.linalg.matrix_power(a, 2**10), (32, 32), "products of 10240 multiplications"),
+        (lambda a: jnp.linalg.matrix_power(a, 2**14), (32, 32), "products of 7168 multiplications"),
     ],
 )
 def test_what_no_kernel_is_made_of(f: Any, size: Any, why: str) -> None:
