@@ -61,7 +61,7 @@ from qdtrace.trace.structs import dataclass
 from qdtrace.vmap import vmap
 
 if TYPE_CHECKING:
-    from qdtrace.algorithms import Grid, argsort, compact, grid, reduce_by_key, scan, segments, sort
+    from qdtrace.algorithms import Boxes, Grid, argsort, boxes, compact, grid, reduce_by_key, scan, segments, sort
     from qdtrace.gradient_check import check_grads
     from qdtrace.lowered import Lowered
     from qdtrace.profile_table import Profile
@@ -79,6 +79,7 @@ __all__ = [
     "Append",
     "BackendError",
     "BoundsError",
+    "Boxes",
     "Buffer",
     "Cell",
     "CheckError",
@@ -111,6 +112,7 @@ __all__ = [
     "atomic_or",
     "atomic_xor",
     "block_until_ready",
+    "boxes",
     "break_if",
     "check",
     "check_grads",
@@ -159,11 +161,13 @@ __all__ = [
 ]
 
 _LATER = {
+    "Boxes": "qdtrace.algorithms",
     "Grid": "qdtrace.algorithms",
     "Lowered": "qdtrace.lowered",
     "Profile": "qdtrace.profile_table",
     "Sparsity": "qdtrace.sparse",
     "argsort": "qdtrace.algorithms",
+    "boxes": "qdtrace.algorithms",
     "check_grads": "qdtrace.gradient_check",
     "compact": "qdtrace.algorithms",
     "def_import_rule": "qdtrace.trace.importer",

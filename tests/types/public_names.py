@@ -54,6 +54,22 @@ def neighbours(x: jax.Array, radius: Scalar) -> tuple[qd.Grid, jax.Array]:
     return grid, count
 
 
+@qd.jit
+def first_hits(x: jax.Array, low: jax.Array, high: jax.Array) -> tuple[qd.Boxes, jax.Array, jax.Array]:
+    tree, item, total = qd.boxes(low, high).refit(low, high), qd.zeros(x.shape[0], jnp.int32), qd.zeros(())
+    for i in qd.range(x.shape[0]):
+        p = x[i]
+        j, t = tree.ray(p, -p, lambda j: jnp.sum(low[j]))
+        assert_type(j, jax.Array)
+        assert_type(t, jax.Array)
+        item[i], _ = tree.closest(p, lambda j: jnp.sum(low[j]))
+        for j in tree.near(p, t):
+            assert_type(j, jax.Array)
+            total[()] += low[j, 0]
+    assert_type(tree.count, int)
+    return tree, item, total
+
+
 # --- buffers
 @qd.jit
 def buffers(x: jax.Array, like: npt.NDArray[np.float32], dtype: DTypeLike = jnp.float32) -> dict[str, jax.Array]:

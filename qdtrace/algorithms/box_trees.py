@@ -1,0 +1,263 @@
+"""`qd.boxes`: a tree of boxes, and the walks of it (docs/design/0069-trees-of-boxes.md).
+
+What a tree holds is in `levels`, how it is searched for the closest item and along a ray in `walks`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+
+from qdtrace.algorithms.arguments import array_of
+from qdtrace.algorithms.levels import Levels, levels_of, next_node, places_of
+from qdtrace.algorithms.sorting import argsort
+from qdtrace.algorithms.walks import closest, first_hit
+from qdtrace.errors import TraceTypeError, TraceValueError, boundary, user_loc
+from qdtrace.trace import markers
+from qdtrace.trace.arguments import as_values
+from qdtrace.trace.cells import local
+from qdtrace.trace.context import current, emit
+from qdtrace.trace.diagnosis.lint import check_iteration
+from qdtrace.trace.diagnosis.results import Use, expect_use
+from qdtrace.trace.loops import while_
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from jax.typing import ArrayLike
+
+_NAME = "boxes.near"
+
+
+class NearBoxes:
+    """The loop of `Boxes.near`."""
+
+    def __init__(self, tree: Boxes, place: Any, radius: Any) -> None:
+        self._tree, self._place, self._radius = tree, place, radius
+        self.use: Use = expect_use(self, _NAME, "for j in tree.near(p, radius):")
+
+    def __iter__(self) -> Iterator[jax.Array]:
+        _check_in_loop(_NAME)
+        self.use.is_made = True
+        check_iteration(sys._getframe(1), _NAME)  # pyright: ignore[reportPrivateUsage]
+        return self._trace()
+
+    def _trace(self) -> Iterator[jax.Array]:
+        levels, place, radius = self._tree.levels, self._place, self._radius
+        if not self._tree.count:
+            return
+        most = jnp.where(radius >= 0, radius * radius, -1)
+        is_place = jnp.all(jnp.isfinite(place)) & (most >= 0)
+        node = local(jnp.where(is_place, 1, 0))
+        loop = while_(lambda: node.value > 0)
+        loop.use.is_made = True
+        for _ in loop._trace_body(in_kernel=False):  # pyright: ignore[reportPrivateUsage]
+            here = node.value
+            square = levels.square_of(here, place)
+            is_near = (square <= most) & (square < jnp.inf)
+            is_box = here >= levels.slots
+            node.value = jnp.where(is_near & ~is_box, 2 * here, next_node(here))
+            emit(markers.continue_p, ~(is_near & is_box), loc=user_loc())
+            yield levels.items[here - levels.slots]
+
+
+@jax.tree_util.register_pytree_node_class
+class Boxes:
+    """A tree of boxes, made by `qd.boxes`; a pytree.
+
+    >>> x = jnp.array([[0.0, 0.0], [5.0, 5.0], [0.5, 0.0]])
+    >>> tree = qd.boxes(x, x + 1)
+    >>> isinstance(tree, qd.Boxes), tree.count, tree.axes
+    (True, 3, 2)
+    """
+
+    def __init__(self, order: Any, levels: Levels) -> None:
+        self.order: Any = order
+        """The number of each box, in the order of the curve."""
+        self.levels = levels
+        """The boxes around them, and around those."""
+
+    def tree_flatten(self) -> tuple[tuple[Any, Levels], None]:
+        """Returns the arrays."""
+        return (self.order, self.levels), None
+
+    @classmethod
+    def tree_unflatten(cls, _: None, arrays: tuple[Any, Levels]) -> Boxes:
+        """Returns a tree of the arrays."""
+        return cls(*arrays)
+
+    @property
+    def count(self) -> int:
+        """The number of boxes."""
+        return self.order.shape[0]
+
+    @property
+    def axes(self) -> int:
+        """The number of coordinates of a corner."""
+        return self.levels.axes
+
+    @boundary
+    def refit(self, low: Any, high: Any) -> Boxes:
+        """Returns a tree of the same order around boxes that have moved: fast where they moved little, right anywhere.
+
+        Args:
+            low, high: corners, as `qd.boxes` takes them, of as many boxes.
+
+        Raises:
+            TraceTypeError: corners are no floats.
+            TraceValueError: corners have another shape.
+        """
+        low, high = _corners(low, high, "boxes.refit")
+        if low.shape != (self.count, self.axes):
+            raise TraceValueError.here(
+                f"boxes.refit needs corners of shape {(self.count, self.axes)}, got {low.shape}",
+                help="make a new tree by `qd.boxes(low, high)`",
+            )
+        order = as_values(self.order)
+        return Boxes(order, levels_of(low, high, order))
+
+    @boundary
+    def near(self, place: ArrayLike, radius: ArrayLike) -> NearBoxes:
+        """Returns a loop over the boxes at most `radius` away from a place: `for j in tree.near(p, r):`.
+
+        It is a loop of the thread, whose body may use `qd.when`, `qd.break_if`, `qd.continue_if`, cells and buffers.
+        `j` is the number of a box, in the order of the curve: the same in every run. A place in a box is 0 away.
+        Which boxes are near has no derivative; what the body computes has.
+
+        Args:
+            place: as many coordinates as a corner has.
+            radius: a number. Nothing is near within a negative radius or NaN, nor is anything near a place that is not
+                finite, or where the squared distance is not.
+
+        Raises:
+            TraceValueError: `place` has another shape, or the loop stands outside of loops.
+        """
+        place = _row(self, place, _NAME, "place")
+        if jnp.ndim(radius):
+            raise TraceValueError.here(f"{_NAME} needs a number as radius, got shape {jnp.shape(radius)}")
+        radius = jax.lax.stop_gradient(jnp.asarray(as_values(radius), self.levels.nodes.dtype))
+        return NearBoxes(self, place, radius)
+
+    @boundary
+    def closest(self, place: ArrayLike, test: Callable[[jax.Array], ArrayLike]) -> tuple[jax.Array, jax.Array]:
+        """Returns the number of what is closest to a place, and its squared distance: `j, s = tree.closest(p, test)`.
+
+        >>> @qd.jit
+        ... def nearest(x, queries):
+        ...     tree, out = qd.boxes(x, x), qd.zeros(queries.shape[0], jnp.int32)
+        ...     for i in qd.range(queries.shape[0]):
+        ...         p = queries[i]
+        ...         out[i], _ = tree.closest(p, lambda j: jnp.sum((x[j] - p) ** 2))
+        ...     return out
+        >>> nearest(jnp.array([[0.0, 0.0], [5.0, 5.0]]), jnp.array([[4.0, 4.0], [-1.0, 0.0]]))
+        Array([1, 0], dtype=int32)
+
+        Of equal ones it is that with the smallest number. The derivative is that of `test(j)` for the `j` that is
+        found.
+
+        Args:
+            place: as many coordinates as a corner has.
+            test: gives the squared distance of the place from item `j`, no less than that from its box, up to a few
+                roundings. It is traced twice. NaN and infinity are no distance, nor has a place that is not finite any.
+
+        Returns `(-1, inf)` where nothing has a distance.
+
+        Raises:
+            TraceTypeError: `test` is no function, or gives no float.
+            TraceValueError: `place` has another shape, `test` gives an array, or the call stands outside of loops.
+        """
+        _check_in_loop("boxes.closest")
+        return closest(self.levels, _row(self, place, "boxes.closest", "place"), test)
+
+    @boundary
+    def ray(
+        self, origin: ArrayLike, direction: ArrayLike, test: Callable[[jax.Array], ArrayLike]
+    ) -> tuple[jax.Array, jax.Array]:
+        """Returns the number of what a ray hits first, and the parameter there: `j, t = tree.ray(o, d, test)`.
+
+        A point of the ray is `origin + t * direction`, t from 0. The direction has any length, and may be 0 along some
+        axes, or all. Of equal parameters it is the item with the smallest number. The derivative is that of `test(j)`
+        for the `j` that is found.
+
+        Args:
+            origin, direction: as many coordinates as a corner has. A ray that is not finite hits nothing.
+            test: gives the parameter at which the ray hits item `j`, within its box up to a few roundings; infinity,
+                NaN or a negative one for none. It is traced twice.
+
+        Returns `(-1, inf)` where nothing is hit.
+
+        Raises:
+            TraceTypeError: `test` is no function, or gives no float.
+            TraceValueError: `origin` or `direction` has another shape, `test` gives an array, or the call stands
+                outside of loops.
+        """
+        _check_in_loop("boxes.ray")
+        start, along = _row(self, origin, "boxes.ray", "origin"), _row(self, direction, "boxes.ray", "direction")
+        return first_hit(self.levels, start, along, test)
+
+
+@boundary
+def boxes(low: Any, high: Any) -> Boxes:
+    """Returns a tree of boxes with sides along the axes, which loops search: a bounding volume hierarchy.
+
+    Made once, it serves any number of loops: `for j in tree.near(p, radius)`, `tree.closest(p, test)`,
+    `tree.ray(o, d, test)`. Boxes may overlap, be equal, flat or points. One with a corner that is NaN, or a low corner
+    above the high one, is empty: nothing finds it.
+
+    >>> @qd.jit
+    ... def touching(low, high, radius):
+    ...     tree, count = qd.boxes(low, high), qd.zeros(low.shape[0], jnp.int32)
+    ...     for i in qd.range(low.shape[0]):
+    ...         for j in tree.near(low[i], radius):
+    ...             count[i] += 1
+    ...     return count
+    >>> touching(jnp.array([[0.0], [2.0], [9.0]]), jnp.array([[1.5], [3.0], [9.5]]), 0.5)
+    Array([1, 2, 1], dtype=int32)
+
+    Args:
+        low, high: corners, floats of shape (n, d), d from 1 to 3.
+
+    Raises:
+        TraceTypeError: corners are no floats.
+        TraceValueError: corners have another shape, or not the same one.
+    """
+    low, high = _corners(low, high, "qd.boxes")
+    order = argsort(places_of(low, high), bits=30)
+    return Boxes(order, levels_of(low, high, order))
+
+
+def _corners(low: Any, high: Any, what: str) -> tuple[Any, Any]:
+    """Returns corners as floats of one dtype; they have no derivative."""
+    arrays = [jax.lax.stop_gradient(array_of(as_values(corner), what)) for corner in (low, high)]
+    for array in arrays:
+        if not jnp.issubdtype(array.dtype, jnp.floating):
+            raise TraceTypeError.here(
+                f"{what} needs corners of floats, got {array.dtype}", help="`.astype(jnp.float32)`"
+            )
+        if array.ndim != 2 or not 1 <= array.shape[1] <= 3:
+            raise TraceValueError.here(
+                f"{what} needs corners of shape (n, 1), (n, 2) or (n, 3), got {array.shape}", help="a row is a corner"
+            )
+    if arrays[0].shape != arrays[1].shape:
+        raise TraceValueError.here(
+            f"{what} needs as many low corners as high ones, got shapes {arrays[0].shape} and {arrays[1].shape}"
+        )
+    dtype = jnp.promote_types(arrays[0].dtype, arrays[1].dtype)
+    return arrays[0].astype(dtype), arrays[1].astype(dtype)
+
+
+def _row(tree: Boxes, value: Any, what: str, called: str) -> Any:
+    row = jax.lax.stop_gradient(jnp.asarray(as_values(value)))
+    if row.shape != (tree.axes,):
+        raise TraceValueError.here(f"{what} needs {called} of shape {(tree.axes,)}, got {row.shape}", help="give a row")
+    return row.astype(tree.levels.nodes.dtype)
+
+
+def _check_in_loop(what: str) -> None:
+    if not current(what).in_thread:
+        raise TraceValueError.here(
+            f"{what} needs to be in a loop", help="put the loop over places around it: `for i in qd.range(n):`"
+        )
