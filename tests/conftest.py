@@ -14,14 +14,18 @@ from hypothesis import settings
 import qdtrace as qd
 from tests import selection
 from tests.kept_code import shared_code
+from tests.oracle import called_quickly
 from tests.oracle import wide_oracle as wide_oracle
 from tests.selection import (
+    LANES_ALONE,
     few_contexts,
     is_default_run,
+    is_whole_suite,
     kept_bytecode,
     known_files,
     left_out,
     names_tests,
+    quick_first,
     quick_xla,
     rare_collections,
     shared_executables,
@@ -71,8 +75,9 @@ ANY_DEVICE = (
 marked `cpu`."""
 
 
-LANES_ALONE = frozenset({"autodiff", "coverage", "differential", "edges", "importer", "lowering", "rules"})
-"""Folders whose tests are about the code of a lane."""
+QUICK_FIRST = pytest.StashKey[bool]()
+"""Whether a pass with the quick XLA is enough for a case."""
+AGAIN = "passes only with XLA's optimisation"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -87,7 +92,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if is_default_run(config):
         quick_xla()
         shared_executables(HERE.parent / "build" / "xla")
-        shared_code(HERE.parent / "build" / "llvm")
+    shared_code(HERE.parent / "build" / "llvm")
 
 
 def pytest_collection_finish() -> None:
@@ -110,6 +115,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for mark, of_mark in () if names_tests(config) else (("slow", slow_ones), ("full", left_out)):
         for item in [*of_mark(items)]:
             item.add_marker(mark)
+    for item in quick_first(items) if is_whole_suite(config) else ():
+        item.stash[QUICK_FIRST] = True
     if not re.search(r"(?<!not )\bgpu\b", config.option.markexpr):
         return
     for item in items:
@@ -133,6 +140,26 @@ def arrays_in_lanes(request: pytest.FixtureRequest) -> Generator[None]:
     before, qd.config.array_mapping = qd.config.array_mapping, "lanes"
     yield
     qd.config.array_mapping = before
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Runs a case with the quick XLA where a pass with it is enough. One that fails pytest runs again, as the others,
+    and the run says so at its end."""
+    if not pyfuncitem.stash.get(QUICK_FIRST, False):
+        return None
+    given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    if called_quickly(lambda: pyfuncitem.obj(**given)):
+        return True
+    pyfuncitem.user_properties.append((AGAIN, pyfuncitem.nodeid))
+    return None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for report in terminalreporter.getreports("passed"):
+        for name, case in report.user_properties:
+            if name == AGAIN:
+                terminalreporter.write_line(f"{AGAIN}: {case}")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

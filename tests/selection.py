@@ -8,6 +8,9 @@ names alone, so every process takes the same.
 that one combination alone has shown. `drawn` says how many programs a test takes that draws them itself. Of a test with
 `sample(k, full=j)` or `sample(full=j)`, whose cases repeat a class, `make test-all` takes one case in j, of a matrix
 every row before others, and the rest is `slow`.
+`make test-all` compares with XLA as users have it, but for cases of folders about the code of a lane, to which XLA is
+the oracle alone, and for cases out of the sample of a test with another: of these a pass with the quick XLA is enough,
+and those that fail with it are decided by XLA as users have it.
 """
 
 from __future__ import annotations
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
 
 _COSTLY = {"api", "autodiff", "bench", "compose", "gpu", "importer", "libraries", "lowering", "maths", "runtime"}
 """Folders whose tests compile. Cases of the others take next to no time, so all of them run."""
+LANES_ALONE = frozenset({"autodiff", "coverage", "differential", "edges", "importer", "lowering", "rules"})
+"""Folders whose tests are about the code of a lane."""
 _LIST, _MATRIX = 4, 3
 """Of how many cases with a row of their own one runs, in lists and in matrices of several parameters."""
 _QUICK = ["--xla_cpu_parallel_codegen_split_count=1"]
@@ -115,6 +120,11 @@ def drawn(count: int) -> int:
     return -(-count // 3) if takes_sample else count
 
 
+def is_whole_suite(config: pytest.Config) -> bool:
+    """Returns whether the run is that of `make test-all`."""
+    return config.option.markexpr == "not slow" and not names_tests(config)
+
+
 def is_default_run(config: pytest.Config) -> bool:
     """Returns whether the run leaves out tests that are marked `full`."""
     return re.search(r"\bnot full\b", config.option.markexpr) is not None
@@ -140,6 +150,16 @@ def slow_ones(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
         marker = cases[0].get_closest_marker("sample")
         if marker is not None and "full" in marker.kwargs:
             yield from _later_rows(cases)[-(-len(cases) // marker.kwargs["full"]) :]
+
+
+def quick_first(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
+    """Yields the cases for which a pass with the quick XLA is enough in `make test-all`: all of folders about the code
+    of a lane, and those out of the sample of a test with another case."""
+    for _, of_one in groupby(items, lambda item: item.nodeid.partition("[")[0]):
+        cases = _shuffled(c for c in of_one if not any(map(c.get_closest_marker, ("slow", "gpu"))))
+        others = [c for c in cases if c.get_closest_marker("full")]
+        in_lanes = cases and cases[0].path.parent.name in LANES_ALONE
+        yield from cases if in_lanes else others[len(others) == len(cases) :]
 
 
 def _later_rows(cases: Sequence[pytest.Item]) -> list[pytest.Item]:

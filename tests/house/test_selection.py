@@ -8,12 +8,23 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from jax._src import compiler
 from jax._src.lru_cache import LRUCache
 
 from lowering.llvm.target import Target
 from lowering.runtime.compile import machine_code, optimised
 from tests import kept_code, selection
-from tests.selection import drawn, is_default_run, left_out, names_tests, put_whole, slow_ones
+from tests.oracle import called_quickly, optimisation
+from tests.selection import (
+    drawn,
+    is_default_run,
+    is_whole_suite,
+    left_out,
+    names_tests,
+    put_whole,
+    quick_first,
+    slow_ones,
+)
 
 DTYPES = ("f32", "f64", "i32", "u8")
 PAIRS = ((1, 1), (2, 1), (1, 2))
@@ -100,6 +111,56 @@ def test_a_sample_of_the_whole_suite_has_every_row(full: int, count: int) -> Non
 def test_the_default_run_leaves_full_tests_out(words: str, is_default: bool) -> None:
     config: Any = SimpleNamespace(option=SimpleNamespace(markexpr=words))
     assert is_default_run(config) is is_default
+
+
+@pytest.mark.parametrize(
+    ("words", "keyword", "is_whole"),
+    [("not slow", "", True), ("not slow", "loop", False), ("not slow and not full", "", False), ("gpu", "", False)],
+)
+def test_the_whole_suite_is_a_run_of_all_but_slow_tests(words: str, keyword: str, is_whole: bool) -> None:
+    config: Any = SimpleNamespace(option=SimpleNamespace(markexpr=words, keyword=keyword), args=["tests"])
+    assert is_whole_suite(config) is is_whole
+
+
+@pytest.mark.parametrize(
+    ("folder", "marks", "count"),
+    [
+        ("api", (), 0),
+        ("api", (pytest.mark.full.mark,), 23),
+        ("lowering", (), 24),
+        ("lowering", (pytest.mark.slow.mark,), 0),
+        ("lowering", (pytest.mark.gpu.mark,), 0),
+    ],
+)
+def test_each_test_around_lanes_has_a_case_with_the_xla_of_users(
+    folder: str, marks: tuple[Any, ...], count: int
+) -> None:
+    assert len([*quick_first(cases(*marks, folder=folder))]) == count
+
+
+def test_cases_out_of_a_sample_may_be_quick_beside_it() -> None:
+    others = cases(pytest.mark.full.mark, folder="api")
+    assert {*map(id, quick_first([*cases(folder="api"), *others]))} == {*map(id, others)}
+
+
+def test_what_is_called_quickly_is_compiled_without_optimisation() -> None:
+    levels: list[int] = []
+
+    def note() -> None:
+        made = compiler.get_compile_options(num_replicas=1, num_partitions=1)
+        levels.append(made.executable_build_options.debug_options.xla_backend_optimization_level)
+
+    def fail() -> None:
+        note()
+        pytest.fail("is left to the other XLA")
+
+    with optimisation(True):
+        assert called_quickly(note)
+        assert not called_quickly(fail)
+        assert not called_quickly(lambda: 1 // 0)
+        note()
+    assert levels[:2] == [0, 0]
+    assert levels[2] > 0
 
 
 def test_files_of_the_shared_cache_are_whole(tmp_path: Path) -> None:

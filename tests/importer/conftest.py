@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.oracle import unoptimised
+from tests.oracle import optimisation
 
 
 @pytest.fixture(scope="module", autouse=True)
 def unoptimised_oracle():
-    with unoptimised():
+    with optimisation(False):
         yield
