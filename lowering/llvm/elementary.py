@@ -20,7 +20,7 @@ def call(o: Ops, name: str, dtype: DType, values: list[str]) -> str:
     """Emits a call of an elementary function; f16 and bf16 are computed as f32 and rounded."""
     compute = compute_dtype(dtype)
     type_ = o.type(compute)
-    function = function_for(name, compute, o.lanes.width)
+    function = function_for(name, compute, o.lanes.width, o.text.module.form)
     o.text.module.library[function.symbol] = function
     o.text.module.sites[function.symbol] += 1
     operands = ", ".join(f"{type_} {v}" for v in values)

@@ -42,6 +42,8 @@ class Fit:
     high: Number
     degree: int
     stored: str = ""
+    nudges: tuple[int, ...] = ()
+    """Units in the last place added to the rounded coefficients: what a search found for a property of all results."""
 
 
 def _horner(coefficients: list[Number], x: Number) -> Number:
@@ -105,7 +107,7 @@ def fits() -> list[Fit]:
 
 
 def _fits() -> Iterable[Fit]:
-    root, quarter = mp.sqrt(2), mp.pi / 4 + mp.mpf("0.004")
+    root, quarter, half = mp.sqrt(2), mp.pi / 4 + mp.mpf("0.004"), mp.pi / 2 + mp.mpf("0.013")
     log2 = mp.mpf("0.348")
     single, double = "f32", "f64"
 
@@ -148,6 +150,7 @@ def _fits() -> Iterable[Fit]:
     ):
         for p, degree in zip((single, double), degrees, strict=True):
             yield Fit(name, p, *odd_tail(function), _TINY, top, degree)
+    yield Fit("sin_half", single, *odd_tail(mp.sin), _TINY, half**2, 3, nudges=(-2, -12, 16, 582))
     for p, degree in ((single, 2), (double, 5)):
         yield Fit(
             "cos", p, lambda z: (mp.cos(mp.sqrt(z)) - 1 + z / 2) / z**2, lambda z: z**2, _TINY, quarter**2, degree
@@ -201,6 +204,14 @@ def _fits() -> Iterable[Fit]:
         yield Fit("digamma_tail", p, digamma_tail, one, mp.mpf("1e-10"), mp.mpf(1) / 36, asymptotic, double)
 
 
+def rounded(fit: Fit, found: list[Number]) -> list[float]:
+    """Returns coefficients in the type that evaluates them."""
+    kind, word = (np.float32, np.int32) if (fit.stored or fit.precision) == "f32" else (np.float64, np.int64)
+    bits = np.array([float(c) for c in found], kind).view(word)
+    bits += np.array(fit.nudges or [0] * len(found), word)
+    return [float(c) for c in bits.view(kind)]
+
+
 def render() -> str:
     """Returns the text of `coefficients.txt`."""
     with mp.workdps(400):
@@ -208,8 +219,7 @@ def render() -> str:
     lines: list[str] = []
     for fit in fits():
         found, worst = minimax(fit)
-        single = (fit.stored or fit.precision) == "f32"
-        numbers = [repr(float(np.float32(float(c))) if single else float(c)) for c in found]
+        numbers = [repr(c) for c in rounded(fit, found)]
         lines.append(" ".join([fit.name, fit.precision, mp.nstr(worst, 2), *numbers]))
         print(fit.name, fit.precision, fit.degree, mp.nstr(worst, 3), flush=True)
     return "\n".join([*lines, f"two_over_pi {digits}", ""])

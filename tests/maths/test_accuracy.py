@@ -84,6 +84,21 @@ def test_f32_error_on_a_million_patterns(name: str):
     assert _errors_f32(name, *patterns) <= _BOUND
 
 
+@pytest.mark.parametrize("target", ["host", "portable"])
+@pytest.mark.parametrize("name", ["sin", "cos"])
+def test_sines_stay_within_1(name: str, target: str):
+    """Every f32 next to the first maximum or minimum, others around many: 1 is there, nothing is beyond it."""
+    apply, rng = compiled(name, DType.f32, 8, target), np.random.default_rng(4)
+    at = np.pi / 2 if name == "sin" else np.pi
+    low, high = (np.float32(at + d).view(np.uint32) for d in (-2e-3, 2e-3))
+    turns = rng.integers(0, 30_000, 20_000) * np.pi + at
+    x = np.concatenate([np.arange(low, high, dtype=np.uint32).view(np.float32), turns, turns + rng.normal(0, 1e-3)])
+    x = np.concatenate([x, rng.uniform(0, 1e5, 20_000)]).astype(np.float32)
+    y = apply(x)
+    assert np.abs(y).max() == 1
+    np.testing.assert_array_equal(apply(-x), y if name == "cos" else -y)
+
+
 @DTYPES
 @pytest.mark.parametrize("name", ["sin", "cos", "tan"])
 def test_one_large_angle_among_small_ones(name: str, dtype: DType):

@@ -19,9 +19,9 @@ def test_what_is_not_inlined_is_declared() -> None:
     cos = library.function_for("cos", DType.f32, 16)
     text = f"{library.collect([cos])}define float @f() {{\n  ret float 0.0\n}}\n"
     rest, called = library.without_calls(text)
-    assert called == ("qdm.reduce_huge.f32x16",)
+    assert called == ("qdm.cos_by_quarters.f32x16",)
     assert "define internal <16 x float> @qdm.cos.f32x16(" in rest
-    assert "declare { <16 x float>, <16 x i32> } @qdm.reduce_huge.f32x16(" in rest
+    assert "declare <16 x float> @qdm.cos_by_quarters.f32x16(" in rest
     assert "llvm.fshl" not in rest  # only the slow path shifts words
     assert "define float @f()" in rest
 

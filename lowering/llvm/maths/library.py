@@ -102,17 +102,23 @@ NAMES: frozenset[str] = frozenset(_ENTRIES)
 """Names of the functions that callers may use; all take and return one dtype."""
 
 _PARTS: dict[str, _Entry] = {
+    "sin_by_quarters": _Entry(trigonometric.sin_by_quarters, 1, COLD, COLD),
+    "cos_by_quarters": _Entry(trigonometric.cos_by_quarters, 1, COLD, COLD),
     "reduce_huge": _Entry(trigonometric.reduce_huge, 1, COLD, COLD),
     "pow_patch": _Entry(power.patch, 3, COLD, COLD),
     "rem_patch": _Entry(remainder.patch, 3, COLD, COLD),
 }
+_INLINED_COLD = {"sin": "sin_by_quarters", "cos": "cos_by_quarters"}
+"""Other formulas of functions, which are shorter where cold functions are inlined."""
 _BY_SYMBOL: dict[str, MathFunction] = {}
 
 
-def function_for(name: str, dtype: DType, lanes: int) -> MathFunction:
+def function_for(name: str, dtype: DType, lanes: int, form: Form = PLAIN) -> MathFunction:
     """Returns the function over `lanes` elements (1: scalars) of f32 or f64; raises KeyError for others."""
     if name not in NAMES:
         raise KeyError(name)
+    if form.inline_cold:
+        name = _INLINED_COLD.get(name, name)
     return _build(name, _ELEMENTS[dtype], lanes)
 
 
@@ -130,10 +136,8 @@ def closure(functions: Iterable[MathFunction]) -> tuple[MathFunction, ...]:
 
 def collect(functions: Iterable[MathFunction], called: Container[str] = (), form: Form = PLAIN) -> str:
     """Returns the definitions of the functions and of all that they require; those in `called` are not inlined."""
-    return "\n".join(
-        form.written(function.text.replace(INLINE, CALL, 1) if function.symbol in called else function.text)
-        for function in closure(functions)
-    )
+    texts = [(function.symbol, form.written(function.text)) for function in closure(functions)]
+    return "\n".join(text.replace(INLINE, CALL, 1) if symbol in called else text for symbol, text in texts)
 
 
 _DEFINITION = re.compile(r"^define internal (.*@(qdm\.[\w.]+)\(.*\) noinline .*) \{$")

@@ -5,6 +5,11 @@ made from pi in three parts with fused multiply-adds: the first difference is ex
 the last bit of pi's first part. Beyond it x * 2/pi modulo 4 is taken from as many bits of 2/pi as three words hold,
 beginning where the product is below 4 (M. H. Payne and R. N. Hanek, Radian reduction for trigonometric functions,
 1983), in a cold function. It needs no memory: the words are chosen by the bits of the exponent.
+
+In f32 sine and cosine up to that limit take half turns: |x| = k pi + r, or (k + 1/2) pi - r, with |r| <= pi/2, and one
+polynomial, whose sign the parity of k turns. That is two thirds of the instructions. Its coefficients are chosen so
+that roundings near r = pi/2 do not exceed 1, and that the cosine of 0 is 1. Quarter turns stay where cold functions are
+inlined (kernels of GPUs): sine and cosine of one angle share them.
 """
 
 from __future__ import annotations
@@ -111,15 +116,52 @@ def _with_sign(b: Builder, y: Value, x: Value) -> Value:
     return b.from_bits(b.bits(y) ^ (b.bits(x) & (1 << _TOP[x.element])))
 
 
-def sin(b: Builder, x: Value) -> Value:
-    """Sine."""
+def sin_by_quarters(b: Builder, x: Value) -> Value:
+    """Sine by quarter turns."""
     return _with_sign(b, _sin_of(b, *_reduce(b, x)), x)
 
 
-def cos(b: Builder, x: Value) -> Value:
-    """Cosine: sin(x + pi/2)."""
+def cos_by_quarters(b: Builder, x: Value) -> Value:
+    """Cosine by quarter turns: sin(x + pi/2)."""
     r, n = _reduce(b, x)
     return _sin_of(b, r, n + 1)
+
+
+def _sin_by_halves(b: Builder, x: Value, k: Value, sign: Value) -> Value:
+    """sin(x - k pi) for |x - k pi| <= pi/2 + 0.013, with its sign bit changed by that of `sign`.
+
+    Operations next to the result are fused on every processor: a further rounding would take it beyond 1.
+    """
+    r, (cubic, *rest) = x, COEFFICIENTS["sin_half", "f32"]
+    for part in FORMATS[x.element].pi:
+        r = b.fma(k, -part, r)
+    z = r * r
+    y = b.fma(b.fma(z * z, b.poly(z, rest), z * cubic), r, r)
+    return b.from_bits(b.bits(y) ^ sign)
+
+
+def sin(b: Builder, x: Value) -> Value:
+    """Sine."""
+    if x.element == "double":
+        return sin_by_quarters(b, x)
+    size = b.abs(x)
+    k, n = b.round_scaled(size, 1 / math.pi)
+    y = _with_sign(b, _sin_by_halves(b, size, k, n << _TOP[x.element]), x)
+    return b.rarely(size > LIMITS[x.element], "sin_by_quarters", [y], x)[0]
+
+
+def cos(b: Builder, x: Value) -> Value:
+    """Cosine: (-1)**k sin((k + 1/2) pi - |x|), where k is the whole part of |x| / pi.
+
+    Below 2**17 the last bit of a sum with 2**16 is worth 2**-7, so that k ends in bit 7 and 1/2 is bit 6.
+    """
+    if x.element == "double":
+        return cos_by_quarters(b, x)
+    size = b.abs(x)
+    whole = b.bits(b.fma(size, 1 / math.pi, 2.0**16)) & -(1 << 7)
+    k = 2.0**16 - b.from_bits(whole | 1 << 6)
+    y = _sin_by_halves(b, -size, k, whole << (_TOP[x.element] - 7))
+    return b.rarely(size > LIMITS[x.element], "cos_by_quarters", [y], x)[0]
 
 
 def tan(b: Builder, x: Value) -> Value:
