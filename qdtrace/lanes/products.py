@@ -18,6 +18,7 @@ from jax.interpreters import ad
 
 from qdtrace.api import jit
 from qdtrace.frozen import frozen
+from qdtrace.lanes.short_products import are_short, is_short, sum_of_products
 from qdtrace.trace import compat
 from qdtrace.trace.allocation import empty
 from qdtrace.trace.loops import ndrange
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 product_p = compat.Primitive("qd_product")
-"""A `dot_general` with at least one batch axis, that contracts one axis and keeps one of each operand."""
+"""A `dot_general` with at least one batch axis, that contracts one axis: short, or with one other of each operand."""
 LEAST_BYTES = 32
 """Bytes of a row of the result from which on lanes are columns: fewer leave most of a vector idle."""
 MOST_DEPTH = 128
@@ -82,7 +83,7 @@ def _ours(eqns: Sequence[Any]) -> list[Any]:
     """Returns equations with our products, which read operands that were transposed for them where they lie."""
     eqns = [one for eqn in eqns for one in (_of_shared(eqn) if _is_shared(eqn) else [eqn])]
     turned = {eqn.outvars[0]: eqn for eqn in eqns if eqn.primitive.name == "transpose"}
-    return [_untransposed(eqn, turned) if is_ours(eqn) else eqn for eqn in eqns]
+    return [_untransposed(eqn, turned) if is_ours(eqn) or is_short(eqn) else eqn for eqn in eqns]
 
 
 def _is_shared(eqn: Any) -> bool:
@@ -148,6 +149,8 @@ def _axes(dimension_numbers: Any) -> list[Axes]:
 
 def _product(x: Any, y: Any, *, dimension_numbers: Any, **_: Any) -> Any:
     """Multiplies by the kernel, once batch axes stand in front."""
+    if are_short(x, y, dimension_numbers):
+        return sum_of_products(x, y, dimension_numbers)
     sides = _axes(dimension_numbers)
     shape = [x.shape[k] for k in sides[0].batch]
     orders = ((*side.batch, *sorted((side.free, side.contracted))) for side in sides)
@@ -210,9 +213,14 @@ def _adjoint(side: int) -> Callable[..., Any]:
     """Returns JAX's rule for the adjoint of an operand: a product in the order that gives it in its own layout."""
 
     def rule(adjoint: Any, x: Any, y: Any, *, dimension_numbers: Any, **params: Any) -> Any:
+        value, wanted = (y, x)[side], (x, y)[side].aval
+        left, right = (wanted, y) if side == 0 else (x, wanted)
+        if are_short(left, right, dimension_numbers):
+            multiply = functools.partial(lax.dot_general, dimension_numbers=dimension_numbers, **params)
+            of_operand = (lambda z: multiply(z, y)) if side == 0 else functools.partial(multiply, x)
+            return with_products(jax.linear_transpose(of_operand, wanted))(adjoint)[0]
         sides = _axes(dimension_numbers)
         own, other = sides[side], sides[1 - side]
-        value = (y, x)[side]
         lead = tuple(range(len(own.batch)))
         summed = len(lead) + 1 - side
         if own.is_free_first:
