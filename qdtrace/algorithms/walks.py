@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from qdtrace.algorithms.levels import Levels
 
 LEAF = 4
-"""Items that a walk tests at once, without their boxes."""
+"""Items that `closest` tests at once, without their boxes. A ray meets few leaves: it tests items one by one."""
 
 
 def closest(tree: Levels, place: Any, test: Callable[[Any], Any]) -> tuple[Any, Any]:
     """Returns the item closest to a place, and its squared distance."""
     is_place = jnp.all(jnp.isfinite(place))
-    return _walk(tree, "boxes.closest", is_place, lambda node: tree.square_of(node, place), test)
+    return _walk(tree, "boxes.closest", is_place, lambda node: tree.square_of(node, place), test, LEAF)
 
 
 def first_hit(tree: Levels, origin: Any, direction: Any, test: Callable[[Any], Any]) -> tuple[Any, Any]:
@@ -59,10 +59,12 @@ def first_hit(tree: Levels, origin: Any, direction: Any, test: Callable[[Any], A
         return jnp.where(enters <= leaves, enters, jnp.inf)
 
     is_ray = jnp.all(jnp.isfinite(origin)) & jnp.all(jnp.isfinite(direction))
-    return _walk(tree, "boxes.ray", is_ray, entry, test)
+    return _walk(tree, "boxes.ray", is_ray, entry, test, 1)
 
 
-def _walk(tree: Levels, what: str, is_any: Any, bound: Callable[[Any], Any], test: Callable[[Any], Any]) -> Any:
+def _walk(
+    tree: Levels, what: str, is_any: Any, bound: Callable[[Any], Any], test: Callable[[Any], Any], leaf: int
+) -> Any:
     """Returns the item with the smallest value, and that; `bound` gives no more than any value in a node."""
     if not callable(test):
         raise TraceTypeError.here(f"{what} needs a function of the number of an item, got {shown(test)}")
@@ -70,7 +72,7 @@ def _walk(tree: Levels, what: str, is_any: Any, bound: Callable[[Any], Any], tes
     nothing = jnp.asarray(jnp.inf, dtype)
     if not tree.items.shape[0]:
         return jnp.int32(-1), nothing
-    leaf = min(LEAF, tree.slots)
+    leaf = min(leaf, tree.slots)
     leaves = tree.slots // leaf
     best, found = local(nothing), local(jnp.int32(-1))
     node, trail = local(jnp.where(is_any, 1, 0)), local(jnp.int32(0))
