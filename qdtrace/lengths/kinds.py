@@ -170,12 +170,15 @@ def _form(trace: Trace, numbers: Sequence[np.ndarray], made: _Made) -> Form:
             None if initial is None else initial.value,
         )
 
-    places = {var: k for k, (var, _) in enumerate(memory[len(params) :])}
+    known = {var for var, _ in memory[len(params) :]}
+    kept = [(v, v) for v in dict.fromkeys(made.program.results) if v not in known]  # no task is left that writes them
+    filled = [*memory[len(params) :], *kept]
+    places = {var: k for k, (var, _) in enumerate(filled)}
     return Form(
         made.given,
         tuple(zip(trace.operands, dtypes[:count], strict=True)),
         tuple([on_host(x, dtype) for x, dtype in zip(numbers, dtypes[count:], strict=True)]),
-        tuple([place(var, before) for var, before in memory[len(params) :]]),
+        tuple([place(var, before) for var, before in filled]),
         tuple([Made(places[made.program.results[s.number]]) if isinstance(s, Made) else s for s in trace.results]),
         trace.tree,
     )

@@ -98,7 +98,7 @@ class Form:
     numbers: tuple[tuple[np.ndarray, int], ...]
     """Parameters that depend on the lengths alone, and their addresses."""
     places: tuple[Place, ...]
-    """The arrays of the program behind its parameters."""
+    """The arrays of the program behind its parameters, and those that are results as they were given."""
     results: tuple[Source, ...]
     """The source of each leaf of the result; of one that is made, its number is that of its place."""
     tree: Any
@@ -112,7 +112,8 @@ class Form:
                 array[...] = operands[place.before][0]
             elif place.initial is not None:
                 array.fill(place.initial)
-        self.given.run([address for _, address in (*operands, *self.numbers, *made)])
+        addresses = [address for _, address in (*operands, *self.numbers, *made)]
+        self.given.run(addresses[: len(self.given.memory)])
         results = [
             self.places[s.number].to_jax(made[s.number][0]) if isinstance(s, Made) else _own(_found(s, leaves))
             for s in self.results

@@ -217,6 +217,21 @@ def test_results_are_memory_of_their_own() -> None:
     same_bits((first[1], again[0], again[1], x), (2 * x, 2 * x, 2 * x, ones(9)))
 
 
+def test_results_that_no_iteration_writes() -> None:
+    @partial(qd.jit, sizes="any")
+    def f(x: Any, y: Any) -> Any:
+        for i in qd.range(x.shape[0]):
+            x[i] = x[i] + 1
+        for i in qd.range(0):
+            y[i] = x[i]
+        return x, y
+
+    met(f, *((ones(n), ones(n)) for n in (5, 6, 8)))
+    got, work = added(f, ones(9), 2 * ones(9))
+    assert work.programs == 0
+    same_bits(got, (2 * ones(9), 2 * ones(9)))
+
+
 def test_no_elements() -> None:
     f = met(qd.jit(scaled, sizes="any"), *((ones(n), 2.0) for n in (5, 6, 8)))
     assert f(ones(0), 2.0).shape == (0,)
