@@ -20,6 +20,7 @@ from jax.sharding import SingleDeviceSharding
 from qdtrace.compose.explain import failure_in
 from qdtrace.errors import BoundsError, CheckError
 from qdtrace.lengths.kinds import Kind
+from qdtrace.lengths.mapped import mapped_staging, with_axes
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:
@@ -48,17 +49,41 @@ class Calls:
         self._kinds: dict[Hashable, Kind] = {}
         self._met: OrderedDict[Hashable, Form | None] = OrderedDict()
         """Calls by the types of their arguments; None for those to be compiled."""
+        self._mapped: dict[Hashable, Calls] = {}
+        """Calls in `jax.vmap`, by structure of arguments and the axes that are mapped."""
         self._lock = threading.RLock()  # a function that is traced may call another one, or itself
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any] | None:
         """Returns the result of a call, or None where it is to be compiled for its lengths."""
-        if compat.settings is None or not compat.trace_ctx.is_top_level():
+        if compat.settings is None:
             return None
         if self.options.debug or self.options.deterministic:
             return None
         if not UNSET.issuperset(_looking(jax.config)):
             return None
         leaves, structure = jax.tree.flatten((args, kwargs))
+        if compat.trace_ctx.is_top_level():
+            return self._run(leaves, structure)
+        return self._run_mapped(leaves, structure)
+
+    def _run_mapped(self, leaves: Sequence[Any], structure: Any) -> tuple[Any] | None:
+        """Returns the result of a call in a `jax.vmap` that is called directly, or None."""
+        found = with_axes(leaves)
+        if found is None:
+            return None
+        values, axes = zip(*found, strict=True)
+        if not {0}.issubset(axes) or not {0, None}.issuperset(axes):
+            return None
+        with self._lock:
+            calls = self._mapped.get((structure, axes))
+            if calls is None:
+                staging = mapped_staging(self.staging, structure, axes)
+                calls = self._mapped[structure, axes] = Calls(self.name, staging, self.options)
+        with compat.set_current_trace(compat.eval_trace):
+            made = calls._run(values, jax.tree.structure((values, {})))
+        return made and (made[0].as_mapped(leaves),)
+
+    def _run(self, leaves: Sequence[Any], structure: Any) -> tuple[Any] | None:
         with self._lock:
             form = self._form((structure, compat.settings(), *map(_type_of, leaves)), leaves)
         if form is None:

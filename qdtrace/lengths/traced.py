@@ -101,6 +101,9 @@ class _Walk:
             return [Known(a.val) if is_literal(a) else places[a] for a in atoms]
 
         for eqn in jaxpr.eqns:
+            if _says_type_alone(eqn) and eqn.outvars[0] not in jaxpr.outvars:
+                places[eqn.outvars[0]] = sources(eqn.invars)[0]
+                continue
             places |= zip(eqn.outvars, self.results_of(eqn, sources(eqn.invars)), strict=True)
         return sources(jaxpr.outvars)
 
@@ -114,6 +117,11 @@ class _Walk:
             raise PinnedError(f"`{eqn.primitive.name}` runs outside of its loops" + (f"\n  at {loc}" if loc else ""))
         self.calls.append((eqn.params["staged"], operands))
         return [Made(k) for k in range(len(eqn.outvars))]
+
+
+def _says_type_alone(eqn: Any) -> bool:
+    """Returns whether an equation makes the type of an argument one that no other type decides (`weak_type`)."""
+    return eqn.primitive.name == "convert_element_type" and eqn.invars[0].aval.dtype == eqn.outvars[0].aval.dtype
 
 
 # Note [Bounds of one length]

@@ -19,16 +19,7 @@ import numpy as np
 
 # Their public home is `jax.extend`, which loads all of Pallas with them: a fifth of the time to import this package.
 from jax._src import source_info_util
-from jax._src.core import (
-    Jaxpr,
-    JaxprEqn,
-    Literal,
-    Primitive,
-    Var,
-    extend_axis_env_nd,
-    set_current_trace,
-    trace_ctx,
-)
+from jax._src.core import Jaxpr, JaxprEqn, Literal, Primitive, Var, extend_axis_env_nd, set_current_trace, trace_ctx
 from jax._src.effects import Effect
 from jax._src.interpreters.ad import custom_lin_p, jvp_jaxpr
 from jax._src.random.threefry2x32 import threefry_prng_impl
@@ -57,6 +48,7 @@ discharge_refs = _private("state.discharge", "discharge_state")  # of a closed j
 AbstractRef = _private("state.types", "AbstractRef")
 GSPMDSharding = _private("sharding_impls", "GSPMDSharding")  # an array's sharding as XLA writes it, without a mesh
 batched_device_put = _private("interpreters.pxla", "batched_device_put")  # of arrays of NumPy, without looking at them
+eval_trace = _private("core", "eval_trace")  # the trace that runs what it is given
 ClosedJaxpr = _private("core", "ClosedJaxpr")  # jax 0.12 has none: a jaxpr has its constants
 
 __all__ = [

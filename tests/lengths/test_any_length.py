@@ -217,6 +217,14 @@ def test_results_are_memory_of_their_own() -> None:
     same_bits((first[1], again[0], again[1], x), (2 * x, 2 * x, 2 * x, ones(9)))
 
 
+def test_arguments_of_weak_types() -> None:
+    f = met(qd.jit(scaled, sizes="any", options=EXACT), *((jnp.full(n, 2.0), 2.0) for n in (5, 6, 7, 9)))
+    assert jnp.full(9, 2.0).weak_type
+    got, work = added(f, jnp.full(10, 2.0), 5.0)
+    assert (work.programs, work.compiled) == (0, 0)
+    same_bits(got, ones(10))
+
+
 def test_results_that_no_iteration_writes() -> None:
     @partial(qd.jit, sizes="any")
     def f(x: Any, y: Any) -> Any:
