@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -21,8 +22,11 @@ from qdtrace.ir.types import DType
 from qdtrace.ir.walk import is_innermost, used_in_block
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lowering.plan.sums import Sums
     from qdtrace.analysis.index.affine import AffineForms
+    from qdtrace.ir.program import Atom
 
 SUMMED = frozenset({DType.f32, DType.f64, DType.i32, DType.i64, DType.u32, DType.u64})
 """Dtypes of carries that lanes may sum apart: narrower ones round or wrap after each operation."""
@@ -90,12 +94,17 @@ def _inner_loop(facts: TaskFacts, eqn: Eqn, sums: Sums, reassociates: bool) -> I
     (block,), values = eqn.blocks, loop_values(*eqn.bounds)
     if values is None or abs(values.step) != 1 or not values.count or not is_innermost(eqn):
         return None
-    carries = carried_params(eqn, block)
-    ops = [_operation(block, c, r, reassociates) for c, r in zip(carries, block.results, strict=True)]
-    found = [(scan_of(block, c, r, reassociates), c) for c, r in zip(carries, block.results, strict=True)]
-    scans = {e: c for (e, c), op in zip(found, ops, strict=True) if not op and e is not None and c.dtype in SUMMED}
+    carries, reads = carried_params(eqn, block), Counter(used_in_block(block))
+    reader = {a: e for e in block.eqns for a in e.invars if isinstance(a, Var)}
+    ops = [_operation(reader, reads, c, r, reassociates) for c, r in zip(carries, block.results, strict=True)]
+    others = [(c, r) for c, r, op in zip(carries, block.results, ops, strict=True) if op is None]
+    made: dict[Atom, Eqn] = {v: e for e in block.eqns for v in e.outvars}
+    found = [(scan_of(made.get(r), c, reassociates), c) for c, r in others]
+    scans = {e: c for e, c in found if e is not None and c.dtype in SUMMED}
+    if len(scans) < len(others):
+        return None
     eqns = scheduled(block.eqns, scans) if scans else block.eqns
-    if len(scans) < ops.count(None) or eqns is None:
+    if eqns is None:
         return None
     first = min(values.start, values.start + values.step * (values.count - 1))
     index = block.params[0]
@@ -107,23 +116,25 @@ def _inner_loop(facts: TaskFacts, eqn: Eqn, sums: Sums, reassociates: bool) -> I
     return InnerLoop(eqn, InnerFacts(task, facts), uniformity, first, values.count, tuple(ops), scans, descends)
 
 
-def _operation(block: Block, carry: Var, result: object, reassociates: bool) -> str | None:
-    """Returns the operation that a loop sums a carry by, or None if it does anything else with it."""
+def _operation(
+    reader: Mapping[Var, Eqn], reads: Counter[Var], carry: Var, result: Atom, reassociates: bool
+) -> str | None:
+    """Returns the operation that a loop sums a carry by, or None if it does anything else with it.
+
+    `reads` counts the reads of each value anywhere in the body, and `reader` has an equation of the body that reads it.
+    """
     if carry.dtype not in SUMMED:
         return None
-    uses = [e for e in block.eqns if carry in e.invars]
-    reads = list(used_in_block(block))
     current, op = carry, None
     while current is not result:
-        if len(uses) != 1 or reads.count(current) != 1:
+        eqn = reader.get(current)
+        if eqn is None or reads[current] != 1:
             return None
-        (eqn,) = uses
         name = _COMBINED.get(eqn.primitive.name) if eqn.primitive is not SUB or eqn.invars[0] is current else None
         if name is None or op not in (None, name):
             return None
         op, current = name, eqn.outvars[0]
-        uses = [e for e in block.eqns if current in e.invars]
-    if op is None or reads.count(current) != 1 or (op == "add" and carry.dtype.is_float and not reassociates):
+    if op is None or reads[current] != 1 or (op == "add" and carry.dtype.is_float and not reassociates):
         return None
     return op
 

@@ -12,6 +12,8 @@ read a carry go behind the one that combines it, which reads nothing of the carr
 
 from __future__ import annotations
 
+from graphlib import CycleError, TopologicalSorter
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from qdtrace.ir.memory import reference
@@ -21,14 +23,13 @@ from qdtrace.ir.program import Var
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from qdtrace.ir.program import Atom, Block, Eqn
+    from qdtrace.ir.program import Atom, Eqn
 
 SCANNED = {p.name: p for p in (ADD, MUL, MAX, MIN)}
 
 
-def scan_of(block: Block, carry: Var, result: Atom, reassociates: bool) -> Eqn | None:
-    """Returns the equation that combines a carry with a value of each trip, or None if there is no such one."""
-    eqn = next((e for e in block.eqns if result in e.outvars), None)
+def scan_of(eqn: Eqn | None, carry: Var, reassociates: bool) -> Eqn | None:
+    """Returns the equation that makes a carry's next value if it combines the carry with a value of each trip."""
     if eqn is None or eqn.primitive.name not in SCANNED or eqn.invars.count(carry) != 1:
         return None
     rounds = carry.dtype.is_float and eqn.primitive in (ADD, MUL)
@@ -46,26 +47,33 @@ def scheduled(eqns: Sequence[Eqn], scans: Mapping[Eqn, Var]) -> tuple[Eqn, ...] 
 
     None if there is no such order: a value that a trip combines depends on the carry, or memory would change its order.
     """
-    made = {v: e for e in eqns for v in e.outvars} | {carry: e for e, carry in scans.items()}
-    needs: dict[Eqn, set[Eqn]] = {}
-    for n, eqn in enumerate(eqns):
+    place = {eqn: n for n, eqn in enumerate(eqns)}
+    made = {v: n for eqn, n in place.items() for v in eqn.outvars}
+    made.update((carry, place[eqn]) for eqn, carry in scans.items())
+    needs: dict[int, set[int]] = {}
+    loads: dict[Var, list[int]] = {}
+    writes: dict[Var, int] = {}
+    for eqn, n in place.items():
         read = [a for a in eqn.invars if isinstance(a, Var) and a is not scans.get(eqn)]
-        needs[eqn] = {made[a] for a in read if a in made}
-        if eqn.primitive.is_access:
-            needs[eqn].update(e for e in eqns[:n] if _conflict(e, eqn))
-    order: list[Eqn] = []
-    left = list(eqns)
-    while left:
-        ready = next((e for e in left if needs[e].isdisjoint(left)), None)
-        if ready is None:
-            return None
-        left.remove(ready)
-        order.append(ready)
-    return tuple(order)
-
-
-def _conflict(a: Eqn, b: Eqn) -> bool:
-    """Returns whether accesses must keep their order: they are of one reference, and one of them writes."""
-    return (
-        a.primitive.is_access and reference(a) is reference(b) and not (a.primitive is LOAD and b.primitive is LOAD)
-    )
+        needs[n] = {made[a] for a in read if a in made}
+        if not eqn.primitive.is_access:
+            continue
+        ref = reference(eqn)
+        needs[n].update([writes[ref]] if ref in writes else [])
+        if eqn.primitive is LOAD:
+            loads.setdefault(ref, []).append(n)
+        else:  # behind the accesses since the write before, which are behind all others
+            needs[n].update(loads.pop(ref, ()))
+            writes[ref] = n
+    sorter, ready = TopologicalSorter(needs), list[int]()
+    try:
+        sorter.prepare()
+    except CycleError:
+        return None
+    order: list[int] = []
+    while sorter.is_active():
+        for n in sorter.get_ready():
+            heappush(ready, n)
+        order.append(heappop(ready))
+        sorter.done(order[-1])
+    return tuple(eqns[n] for n in order)
