@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -78,15 +79,21 @@ def mode_for(dtypes: Iterable[Any]) -> AbstractContextManager[Any]:
 
 
 def kept_by_mode(function: F) -> F:
-    """Keeps results of a function that rules of JAX or of users take part in, which look at the x64 mode."""
+    """Keeps results of a function that rules of JAX or of users take part in, which look at the x64 mode.
+
+    An argument that is left out is the same as its default that is given, and one by name as one by position.
+    """
+    signature = inspect.signature(function)
 
     @functools.lru_cache(maxsize=1024)
-    def kept(_: bool, *args: Any, **kwargs: Any) -> Any:
-        return function(*args, **kwargs)
+    def kept(_: bool, args: tuple[Any, ...], named: tuple[tuple[str, Any], ...]) -> Any:
+        return function(*args, **dict(named))
 
     @functools.wraps(function)
     def found(*args: Any, **kwargs: Any) -> Any:
-        return kept(is_x64(), *args, **kwargs)
+        given = signature.bind(*args, **kwargs)
+        given.apply_defaults()
+        return kept(is_x64(), given.args, tuple(given.kwargs.items()))
 
     made: Any = found
     made.cache_clear = kept.cache_clear

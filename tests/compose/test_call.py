@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from typing import TYPE_CHECKING, Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import qdtrace as qd
 from qdtrace.analysis.machine import CPU, CopyLimit, Machine
 from qdtrace.backend import backend
 from qdtrace.compose.call import compiled_for
+from qdtrace.compose.linearised import Linearised
 from qdtrace.compose.staged_program import StagedProgram
 from qdtrace.config import Options
 from qdtrace.ir.walk import walk_program
@@ -87,3 +91,15 @@ def test_a_backend_says_what_it_makes() -> None:
     assert all(cpu.text(task, Options(), dialect) for dialect in cpu.dialects)
     with pytest.raises(qd.BackendError, match="needs a backend for 'abacus', found"):
         backend("abacus")
+
+
+def test_tangents_of_a_gradient_are_made_once(monkeypatch):
+    made = []
+    make = Linearised.__dict__["staged"].func
+    staged = functools.cached_property(lambda self: made.append(self) or make(self))
+    staged.__set_name__(Linearised, "staged")
+    monkeypatch.setattr(Linearised, "staged", staged)
+    x = jnp.linspace(0.5, 2, 7)
+    found = jax.jit(jax.grad(lambda x: qd.vmap(lambda a: jnp.sin(a) * a)(x).sum()))(x)
+    np.testing.assert_allclose(found, jnp.cos(x) * x + jnp.sin(x), rtol=1e-6)
+    assert len(made) == 1

@@ -10,6 +10,7 @@ import pytest
 import qdtrace as qd
 from qdtrace.errors import TraceTypeError
 from qdtrace.trace import markers
+from qdtrace.trace.dtypes import kept_by_mode
 from qdtrace.trace.trace import trace_function
 from qdtrace.trace.tree import equations_in
 
@@ -121,3 +122,19 @@ def test_random_keys_are_no_numbers(refusal, what, function) -> None:
     message, *_, fix = text.splitlines()
     assert message == f"{what} holds numbers, got random keys (key<fry>)"
     assert fix == "help: keep `jax.random.key_data(key)`; `jax.random.wrap_key_data` makes a key of it"
+
+
+def test_results_are_kept_however_arguments_are_spelled() -> None:
+    calls = []
+
+    @kept_by_mode
+    def function(a: int, b: int = 2, *, c: int = 3) -> tuple[int, int, int]:
+        calls.append((a, b, c))
+        return a, b, c
+
+    spelled = [function(1), function(1, 2), function(a=1, b=2), function(1, c=3), function(b=2, c=3, a=1)]
+    assert spelled == [(1, 2, 3)] * 5
+    assert function(1, c=4) == (1, 2, 4)
+    with jax.enable_x64(True):
+        assert function(1, b=2) == (1, 2, 3)
+    assert calls == [(1, 2, 3), (1, 2, 4), (1, 2, 3)]
