@@ -26,7 +26,7 @@ class Form:
 def forms_of(jaxpr: Any) -> Iterator[Form]:
     """Yields the forms to try for the jaxpr of one lane, the best one first."""
     work = work_of(jaxpr)
-    longest = max(n for e in work.eqns for v in (*e.invars, *e.outvars) for n in v.aval.shape or (1,))
+    longest = max((n for e in work.eqns for v in (*e.invars, *e.outvars) for n in v.aval.shape), default=1)
     # four tiles need fewer steps for all of their elements, but solves may be refused in that form
     if work.has("cholesky") and not work.products and not work.has("scan") and LEAST < longest <= MOST:
         yield Form(LEAST)

@@ -65,7 +65,8 @@ def limits_on_gpu(jaxpr: Any, lanes: int, varies: Collection[Any]) -> Limits | N
     if any(bound):
         last = [e for e, is_behind in zip(opened.eqns, behind(opened.eqns, bound), strict=True) if is_behind]
         return replace(GPU_ALONE, rows_behind=_is_of_rows(list(compat.all_eqns(last)), lanes))
-    if _is_of_rows(every, lanes) or (all(v in varies for v in opened.invars) and is_small_product(jaxpr)):
+    stored = max((v.aval.shape[-1] for v in opened.outvars if v.aval.shape), default=0)
+    if _is_of_rows(every, lanes, stored) or (all(v in varies for v in opened.invars) and is_small_product(jaxpr)):
         return None
     dtypes = {str(getattr(v.aval, "dtype", "")) for e in every for v in e.outvars}
     if not dtypes.isdisjoint(("float64", "complex64", "complex128")):
@@ -99,16 +100,20 @@ def behind(eqns: Sequence[Any], bound: Sequence[bool]) -> list[bool]:
     return found
 
 
-def _is_of_rows(eqns: Sequence[Any], lanes: int) -> bool:
-    """Returns whether a GPU needs the elements of long arrays side by side, as lanes are too few to fill it.
+def _is_of_rows(eqns: Sequence[Any], lanes: int, stored: int = 0) -> bool:
+    """Returns whether a GPU needs the elements of long arrays side by side.
+
+    Lanes may be too few to fill it, or threads would store their results, rows of `stored` elements, far apart.
 
     Loops stay with lanes: XLA starts a kernel for each operation of each of their steps.
     """
     if any(e.primitive.name == "scan" for e in eqns):
         return False
     sizes = [largest_result(e).size for e in eqns if e.outvars and next(compat.inner_jaxprs(e), None) is None]
-    is_small = lanes < FEW_LANES and lanes * max(sizes, default=0) < MOST_IN_BATCH
-    return is_small and sum(n for n in sizes if n >= LONG) > sum(sizes) / 2
+    is_convolved = any(e.primitive.name == "conv_general_dilated" for e in eqns)  # a thread takes a quarter of the time
+    is_for_elements = lanes < FEW_LANES or (stored >= LONG and not is_convolved)
+    is_small = lanes * max(sizes, default=0) < MOST_IN_BATCH
+    return is_for_elements and is_small and sum(n for n in sizes if n >= LONG) > sum(sizes) / 2
 
 
 def largest_result(eqn: Any) -> Any:

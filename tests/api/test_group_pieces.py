@@ -13,6 +13,7 @@ from jax import lax
 from qdtrace.groups import pieces
 from qdtrace.groups.forms import forms_of
 from qdtrace.groups.kernel import run_groups
+from qdtrace.groups.primitive import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,10 +106,26 @@ def test_pieces_hold_all_bits() -> None:
         (lambda a, b: (a @ b) @ b, "default"),
         (lambda a, b: (a @ b).astype("bfloat16") @ b.astype("bfloat16"), "highest"),
         (lambda a, b: a[0] @ b @ b, "highest"),
+        (lambda a, b: a, "highest"),
     ],
-    ids=["one product", "less precision", "bf16", "a vector"],
+    ids=["one product", "less precision", "bf16", "a vector", "nothing"],
 )
 def test_what_has_no_pieces(f: Callable[..., Any], precision: str) -> None:
     with jax.default_matmul_precision(precision):
         lane = jax.make_jaxpr(f)(jnp.ones((17, 17)), jnp.ones((17, 17)))
     assert not [form for form in forms_of(lane) if form.by_pieces]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", [12, 16, 24, 32, 48, 64])
+def test_errors_on_a_gpu_are_those_of_f32(n: int) -> None:
+    """The units cut off sums, and hold subnormal numbers."""
+    a, b = drawn(n, n, 64)
+    x, y = (np.asarray(m, np.float64) for m in (a, b))
+    bound = abs(x) @ abs(y) @ abs(y)
+    run: Any = jax.jit(grouped(lambda *xs: [chain(*xs)], [True] * 2))
+    found = (run(a, b)[0], jax.vmap(chain)(a, b))
+    ours, theirs = (np.percentile(abs(np.asarray(z) - x @ y @ y) / bound, 99.9) for z in found)
+    assert ours <= 1.5 * theirs
+    one, small = (jnp.broadcast_to(jnp.eye(n) * jnp.float32(k), (2, n, n)) for k in (1 + 2.0**-20, 2.0**-65))
+    np.testing.assert_array_equal(run(one, small)[0], jax.vmap(chain)(one, small))

@@ -307,7 +307,7 @@ def test_a_thread_has_the_values_of_small_lanes_that_compute_much(name: str, who
 
 
 @pytest.mark.usefixtures("as_on_a_gpu")
-def test_few_lanes_of_long_rows_are_the_whole_batch() -> None:
+def test_long_rows_are_the_whole_batch() -> None:
     (x,) = drawn([(128,)], 7)
     row = lambda x: jnp.tanh(x * jnp.sum(x)) / (1 + x * x)  # noqa: E731
     loop = lambda x: lax.fori_loop(0, 3, lambda _, y: row(y), x)  # noqa: E731
@@ -315,7 +315,9 @@ def test_few_lanes_of_long_rows_are_the_whole_batch() -> None:
     assert generators(loop, [x], mode="auto") == ["llvm"]
     assert generators(row, [x[:, :32]], mode="auto") == ["llvm"]
     many = jax.ShapeDtypeStruct((1 << 16, 128), x.dtype)
-    assert generators(row, [many], mode="auto") == ["llvm"]
+    assert generators(row, [many], mode="auto") == ["xla"]  # threads would store rows far apart
+    assert generators(lambda x: jnp.sum(row(x)), [many], mode="auto") == ["llvm"]
+    assert generators(lambda x: jnp.convolve(x, x[:3], "same"), [many], mode="auto") == ["llvm"]
     mapped = lambda x: qd.vmap(row)(x)  # noqa: E731
     same(jax.jit(gradient(mapped, 1))(x), gradient(jax.vmap(row), 1)(x), 1e-5)
 
