@@ -126,6 +126,7 @@ def _side_by_side(lanes: LaneFacts, target: Target, *, sums: bool) -> int:
 
     Measured: two pay even if their values do not quite fit the registers (LLVM reorders the operations); four pay if
     they fit and no lane waits long for others. Long loop bodies have enough independent operations of their own.
+    Gradient of Lorenz with AVX2, 28 values in 16 registers: 0.67 to 0.75 of the time of one vector.
 
     Convergent loops that wait for their critical path (`critical_path`) gain from three and four even with spilled
     values. Time relative to that of two vectors, by the vectors that would hide the latency: 6.6 and 4.8:
@@ -144,4 +145,4 @@ def _side_by_side(lanes: LaneFacts, target: Target, *, sums: bool) -> int:
         for vectors in (4, 3):
             if vectors * pressure <= 2 * target.registers:
                 return vectors
-    return 2 if 2 * pressure <= 3 * target.registers else 1
+    return 2 if pressure <= 2 * target.registers else 1
