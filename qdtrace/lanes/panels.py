@@ -21,6 +21,7 @@ from qdtrace.errors import UnsupportedError
 from qdtrace.groups.primitive import batch_of, lanes_of, transposed, with_more_lanes
 from qdtrace.lanes.plan import Part
 from qdtrace.lanes.products import rewritten, with_products
+from qdtrace.lanes.short_rows import is_sum, summed
 from qdtrace.lanes.stages import varying
 from qdtrace.trace import compat
 from qdtrace.trace.allocation import empty
@@ -56,8 +57,8 @@ PANEL = 16
 
 
 def with_kernels(f: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function of arrays whose products, factorisations and solves of many matrices run by our kernels."""
-    return with_products(f, _factored)
+    """Returns a function of arrays whose products, factorisations, solves and sums of many matrices run our way."""
+    return with_products(f, lambda eqn: summed(eqn) if is_sum(eqn) else _factored(eqn))
 
 
 def with_tasks(f: Callable[..., Any]) -> Callable[..., Any]:
