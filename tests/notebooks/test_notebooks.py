@@ -11,7 +11,7 @@ import pytest
 
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
 NEEDS = "notebooks need the extra `notebooks`"
-SLOW = {"batching", "chains", "million_odes", "physics", "settling", "sparse"}  # near 20 s and above
+SLOW = {"batching", "chains", "million_odes", "physics", "rays", "settling", "sparse"}  # near 20 s and above
 NEEDS_TORCH = {"throwing"}
 BROKEN = "# %% [markdown]\n# Halves\n\n# %%\nhalf = 1 / 2\n\n# %%\nassert half == 2, 'a half is not two'\n"
 
