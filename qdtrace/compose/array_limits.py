@@ -7,7 +7,7 @@ is gone. Arrays of NumPy may change, so nothing is kept of these.
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -23,7 +23,7 @@ _known: dict[int, Limits] = {}
 """Limits of JAX arrays that live, by their `id`."""
 
 
-def limits_of(value: Any) -> Limits | None:
+def limits_of(value: object) -> Limits | None:
     """Returns the limits of an array of integers or of an integer; None for tracers and all others."""
     if isinstance(value, Tracer | bool | np.bool_):
         return None

@@ -61,7 +61,7 @@ class BoundsFrom:
         known = (pair for leaves, limits in pairs for pair in zip(leaves, limits, strict=True))
         return [(numbers[id(x)], limits) for x, limits in known if id(x) in numbers and limits is not None]
 
-    def _leaves(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[list[Any]]:
+    def _leaves(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Iterator[list[Any]]:
         for name, position in self.places:
             is_given = position is not None and position < len(args)
             yield jax.tree.leaves(args[position] if is_given else kwargs.get(name))  # type: ignore[index]

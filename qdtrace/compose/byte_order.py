@@ -14,7 +14,7 @@ PLAIN: set[type] = set()
 """Types met so far that hold no NumPy array, so that a call only looks up its arguments' types."""
 
 
-def is_foreign(x: Any) -> bool:
+def is_foreign(x: object) -> bool:
     """Returns whether a value is an array in the other byte order."""
     return type(x) is np.ndarray and not x.dtype.isnative
 

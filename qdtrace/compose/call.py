@@ -81,7 +81,7 @@ def _abstract_eval(*operands: Any, staged: StagedProgram, origin: Origin | None)
     return [compat.array_type(ref_type(v).shape, v.dtype.numpy, operands) for v in staged.program.results]
 
 
-def _run_on(name: str) -> Any:
+def _run_on(name: str) -> object:
     def lower(ctx: Any, *values: Any, staged: StagedProgram, origin: Origin | None) -> Any:
         shared = compat.device_count(ctx) > 1
         carried = "export" if compat.is_export(ctx) else "executable" if staged.options.portable else None

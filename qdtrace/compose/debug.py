@@ -50,7 +50,7 @@ def _is_news(record: logging.LogRecord) -> bool:
 logging.getLogger(compat.CALLBACK_LOGGER).addFilter(_is_news)
 
 
-def run_checked(staged: StagedProgram, operands: Sequence[Any], *, shared: bool = False) -> list[Any]:
+def run_checked(staged: StagedProgram, operands: Sequence[Any], *, shared: bool = False) -> list[object]:
     """Runs the traced program, before any pass, in the interpreter with all its checks; `shared`: failures are reported
     later. Raises BackendError if JAX has no CPU to run it on."""
     from qdtrace.interpret.reference import evaluate  # only here: loading it would delay every import of the package
@@ -58,7 +58,7 @@ def run_checked(staged: StagedProgram, operands: Sequence[Any], *, shared: bool 
     program, nans = staged.program, staged.options.debug == "nans"
     _need_host(program)
 
-    def on_host(*arrays: Any) -> list[np.ndarray]:
+    def on_host(*arrays: object) -> list[np.ndarray]:
         try:
             contents = [_from_words(np.asarray(a), t) for a, t in zip(arrays, given, strict=True)]
             trips: dict[Loc | None, int] = {}

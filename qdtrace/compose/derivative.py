@@ -222,7 +222,7 @@ def _known(operand: Any) -> Any:
     return ad.instantiate_zeros(ad.Zero(operand.aval)) if ad.is_undefined_primal(operand) else operand
 
 
-def _direction(tangents: Sequence[Any]) -> tuple[Mask, list[Any]]:
+def _direction(tangents: Sequence[object]) -> tuple[Mask, list[Any]]:
     """Returns the mask and the parts of a direction."""
     mask = tuple(not _is_zero(t) for t in tangents)
     return mask, [t for t in tangents if not _is_zero(t)]
@@ -265,7 +265,7 @@ def jvp_of_call(
 
 
 def tangents_of_call(
-    spec: Derivative, givens: Sequence[Mask], operands: Sequence[Any], direction: Sequence[Any]
+    spec: Derivative, givens: Sequence[Mask], operands: Sequence[object], direction: Sequence[object]
 ) -> dict[int | None, Any]:
     """Returns the tangents of a call by the numbers of results; `givens` are the masks of results that have axes."""
     found = derivative(spec, [operands, [], direction]) if any(spec.out) else []
@@ -288,18 +288,18 @@ def one_of(base: StagedProgram, mask: Mask, known: Mask) -> tuple[StagedProgram,
     return base, levels, givens
 
 
-def _jvp_of_derivative(operands: Sequence[Any], tangents: Sequence[Any], *, spec: Derivative) -> Any:
+def _jvp_of_derivative(operands: Sequence[object], tangents: Sequence[object], *, spec: Derivative) -> object:
     outs = derivative_p.bind(*operands, spec=spec)
     return outs, tangents_of_derivative(spec, operands, tangents) or list(map(zero_tangent, outs))
 
 
-def tangents_of_derivative(spec: Derivative, operands: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+def tangents_of_derivative(spec: Derivative, operands: Sequence[object], tangents: Sequence[object]) -> list[Any]:
     """Returns the tangents of a derivative, or none if all are zero.
 
     It is linear in operands that JAX does not know: parameters among them are `absent`, others are taken as zero.
     """
     groups, changes = spec.split(operands), spec.split(tangents)
-    terms: list[list[Any]] = []
+    terms: list[list[object]] = []
     # Residuals are functions of the parameters, so their changes are part of the derivative by those. So are those of
     # adjoints where a rule for reverse mode need not be linear in them.
     own = sum(spec.given)
@@ -340,7 +340,7 @@ def _abstract_eval(*operands: Any, spec: Derivative) -> list[ShapedArray]:
     return [compat.array_type((*sizes, *ref_type(v).shape), v.dtype.numpy, operands) for v in spec.results()]
 
 
-def _run_on(name: str) -> Any:
+def _run_on(name: str) -> object:
     def run(*operands: Any, spec: Derivative) -> list[Any]:
         made = spec.derived_for(backend(name).machine)
         return call(made, [*operands, *map(as_jax, made.constants)])
@@ -348,7 +348,7 @@ def _run_on(name: str) -> Any:
     return mlir.lower_fun(run, multiple_results=True)
 
 
-def _batch(operands: Sequence[Any], dims: Sequence[int | None], *, spec: Derivative) -> Any:
+def _batch(operands: Sequence[object], dims: Sequence[int | None], *, spec: Derivative) -> object:
     moved, mask, size = leading(operands, dims)
     more = replace(spec, levels=(*spec.levels, (size, tuple(map(tuple, spec.split(mask))))))
     outs = derivative_p.bind(*moved, spec=more)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from qdtrace.trace.compat import Primitive
 
 
-def runs_by(primitive: Primitive, key: str, lowering: Callable[[str], Any], **others: Any) -> Any:
+def runs_by(primitive: Primitive, key: str, lowering: Callable[[str], Any], **others: object) -> Any:
     """Has JAX run a primitive: at once on arrays, by `jax.jit`, and where a platform is known by a `lowering` for it.
 
     The parameter `key` holds its program; for a call on arrays `others` are the other ones. Returns the function that
@@ -26,7 +26,7 @@ def runs_by(primitive: Primitive, key: str, lowering: Callable[[str], Any], **ot
     """
 
     @functools.cache
-    def compiled(held: Any) -> Any:
+    def compiled(held: object) -> Any:
         return jax.jit(functools.partial(primitive.bind, **{key: held}, **others))
 
     def run(*operands: Any, **params: Any) -> Any:

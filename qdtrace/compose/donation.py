@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 
 def donated_leaves(
-    f: Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
+    f: Callable[..., object],
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
     argnums: int | Sequence[int],
     argnames: str | Iterable[str],
-) -> list[Any]:
+) -> list[object]:
     """Returns the tracers among donated arguments, in order. As in JAX, positions imply names and names positions."""
     nums = {argnums} if isinstance(argnums, int) else set(argnums)
     names = {argnames} if isinstance(argnames, str) else set(argnames)
@@ -46,7 +46,7 @@ def donated_leaves(
     return [x for x in jax.tree.leaves(chosen) if isinstance(x, Tracer)]
 
 
-def pair_results(root: Root, donated: Sequence[Any]) -> dict[Any, Any]:
+def pair_results(root: Root, donated: Sequence[Any]) -> dict[object, object]:
     """Maps variables of returned buffers to the donated argument in whose memory JAX wants them."""
     if not donated:
         return {}

@@ -12,7 +12,7 @@ from qdtrace.compose.byte_order import is_foreign, native
 from qdtrace.errors import TraceTypeError
 
 
-def convert_foreign(tree: Any) -> tuple[Any, bool]:
+def convert_foreign(tree: object) -> tuple[Any, bool]:
     """Returns a pytree with arrays of other libraries as JAX arrays and NumPy's in the byte order of this machine, and
     whether one was changed."""
     changed = False
@@ -54,7 +54,7 @@ def to_jax(tree: Any) -> Any:
     return convert_foreign(tree)[0]
 
 
-def devices_of(tree: Any) -> str:
+def devices_of(tree: object) -> str:
     """Returns the devices that the arrays of a pytree are on, in words."""
     found = {str(d) for x in jax.tree.leaves(tree) if isinstance(x, jax.Array) for d in x.devices()}
     return ", ".join(sorted(found))

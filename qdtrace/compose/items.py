@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from qdtrace.trace.compat import JaxprEqn
 
 
-def reads_of(item: JaxprEqn) -> Iterable[Any]:
+def reads_of(item: JaxprEqn) -> Iterable[object]:
     """Returns jaxpr variables that staging needs for an item. The items of a `qd.when` are staged one by one, so those
     may include variables that earlier items in it bind."""
     inner = inner_equations(item) if item.primitive is when_p else ()

@@ -22,7 +22,7 @@ _LANES = 4
 """Number of calls of a `jax.vmap` that are looked at."""
 
 
-def contents_of(value: Any) -> list[Any]:
+def contents_of(value: object) -> list[Any]:
     """Returns the elements of an argument, under `jax.vmap` those of the first calls; none where nobody knows them."""
     if not isinstance(value, Tracer):
         is_here = not isinstance(value, jax.Array) or (not value.is_deleted() and value.is_fully_addressable)
@@ -36,7 +36,7 @@ def contents_of(value: Any) -> list[Any]:
     return [] if found is None else contents_of(found)
 
 
-def is_linearised(value: Any) -> bool:
+def is_linearised(value: object) -> bool:
     """Returns whether reverse mode takes a derivative along an argument, or `jax.linearize` does."""
     while isinstance(value, Tracer) and type(value).__name__ != "LinearizeTracer":
         primal = getattr(value, "primal", None)
@@ -46,7 +46,7 @@ def is_linearised(value: Any) -> bool:
     return isinstance(value, Tracer)
 
 
-def _argument(tracer: Any) -> Any:
+def _argument(tracer: object) -> Any:
     """Returns the argument of the `jax.jit` that a tracer stands for; None if it is none."""
     variables, own = compat.arguments_of(tracer), compat.variable_of(tracer)
     at = next((n for n, v in enumerate(variables) if v is own), None)

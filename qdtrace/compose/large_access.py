@@ -93,7 +93,7 @@ def _checked(stager: Stager, eqn: Any, atom: Any, names: dict[str, Any], size: i
     return stager.value(var)
 
 
-def _limited(index: Any, size: int, *, loads: bool) -> Any:
+def _limited(index: object, size: int, *, loads: bool) -> Any:
     index = jnp.asarray(index)
     if index.dtype.itemsize < 4:
         index = index.astype(jnp.int32)

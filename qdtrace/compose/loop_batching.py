@@ -73,7 +73,7 @@ class Batch:
     def _split(self, values: Values) -> tuple[Values, Values]:
         return self.loop.split(values)[:2]
 
-    def _mapped(self, function: Callable[[Values, Values], Any], out: Any) -> Callable[[Values, Values], Any]:
+    def _mapped(self, function: Callable[[Values, Values], Any], out: object) -> Callable[[Values, Values], Any]:
         """Maps a function of one element over all elements."""
         axes = [0 if m else None for m in self.axes]
         mapped = jax.vmap(lambda *values: function(*self._split(values)), axes, out, axis_size=self.size)
@@ -129,7 +129,7 @@ def batching_rule(primitive: Primitive) -> Callable[..., Any]:
     return batched
 
 
-def _at_one_point(primitive: Any, given: Mask, size: int, loop: Loop, params: dict[str, Any]) -> Callable[..., Any]:
+def _at_one_point(primitive: Any, given: Mask, size: int, loop: Loop, params: dict[str, object]) -> Callable[..., Any]:
     """Returns the function of directions or adjoints at one point, for all of which the loop runs once.
 
     Its derivatives are those of a loop that runs for each.
@@ -146,7 +146,7 @@ def _at_one_point(primitive: Any, given: Mask, size: int, loop: Loop, params: di
 
 
 def _batched(
-    primitive: Primitive, operands: Values, given: Mask, size: int, loop: Loop, params: dict[str, Any]
+    primitive: Primitive, operands: Values, given: Mask, size: int, loop: Loop, params: dict[str, object]
 ) -> tuple[list[Array], list[int | None]]:
     """Returns results of a loop that runs for all elements, and their axes."""
     count, axes = loop.count, list(given[: loop.count])

@@ -309,13 +309,13 @@ def _filled(values: Values, tangents: Values) -> list[Array]:
     return [jnp.zeros_like(v) if type(t) is ad.Zero else t for v, t in pairs]
 
 
-def _jvp(values: Values, tangents: Values, *, loop: Loop) -> Any:
+def _jvp(values: Values, tangents: Values, *, loop: Loop) -> object:
     outs = loop_p.bind(*values, loop=loop)
     found = iter(directional_p.bind(*values, *_filled(values, tangents), loop=loop))
     return outs, [next(found) if is_float(v) else zero_tangent(v) for v in outs]
 
 
-def _jvp_of_directional(operands: Values, tangents: Values, *, loop: Loop) -> Any:
+def _jvp_of_directional(operands: Values, tangents: Values, *, loop: Loop) -> object:
     outs, count = directional_p.bind(*operands, loop=loop), loop.count
     turned = _filled(operands[count:], tangents[count:])
     if all(type(t) is ad.Zero for t in tangents[:count]):  # linear in all others
@@ -325,7 +325,7 @@ def _jvp_of_directional(operands: Values, tangents: Values, *, loop: Loop) -> An
     return outs, directional_p.bind(*at, *direction, loop=loop.along)[len(outs) :]
 
 
-def _jvp_of_adjoints(operands: Values, tangents: Values, *, loop: Loop, order: int) -> Any:
+def _jvp_of_adjoints(operands: Values, tangents: Values, *, loop: Loop, order: int) -> object:
     # a rule for reverse mode need not be linear in adjoints: they are operands as all others are
     outs = adjoints_p.bind(*operands, loop=loop, order=order)
     return outs, adjoints_p.bind(*operands, *_filled(operands, tangents), loop=loop, order=order + 1)

@@ -66,7 +66,7 @@ def loop_of_tasks(stager: Stager, region: JaxprEqn) -> None:
         inner.note_uses(items, [v for v in used if isinstance(stager.env[v], BufferState)])
         return inner, local
 
-    def evaluate(values: Sequence[Any]) -> Any:
+    def evaluate(values: Sequence[object]) -> Any:
         inner, local = inside(values)
         if not is_literal(test):
             inner.last_use[test] = len(items)

@@ -232,7 +232,7 @@ class _Reader(pickle.Unpickler):
         super().__init__(file)
         self._locs = locs
 
-    def find_class(self, module_name: str, global_name: str, /) -> Any:
+    def find_class(self, module_name: str, global_name: str, /) -> object:
         if (module_name, global_name) == (__name__, "_loc_of"):
             return self._locs.__getitem__
         if (module_name, global_name) == (__name__, "GraphKey"):

@@ -63,7 +63,7 @@ class Kept:
     """Key of the program's equations."""
 
 
-def results_of(request: Request) -> Any:
+def results_of(request: Request) -> object:
     """Returns the results of a pure function under `jax.jit`: of the call that is on disk, or traced.
 
     Raises TraceValueError with the option `pure_check` if both are there and differ.
@@ -190,7 +190,7 @@ def _find(name: str, request: Request) -> Kept | None:
 # ------------------------------------------------------------------ programs that are found
 
 
-def _called(found: Kept, request: Request) -> Any:
+def _called(found: Kept, request: Request) -> object:
     """Returns the results of a call that was found."""
     trace = partial(_traced_again, found, _without_tracers(request))
     source = FoundSource(found.name, found.equations, found.has_primal, trace)

@@ -106,7 +106,7 @@ class Description(pickle.Pickler):
             raise NoKeyError(f"object of {kind.__name__}, which says how it is pickled")
         return NotImplemented
 
-    def _tracer(self, value: Any) -> Any:
+    def _tracer(self, value: Any) -> object:
         if not self._takes_tracers:
             raise NoKeyError("traced value")
         aval: ShapedArray = value.aval
@@ -132,7 +132,7 @@ class Description(pickle.Pickler):
         held = f.__defaults__, f.__kwdefaults__, vars(f), list(map(_content, f.__closure__ or ()))
         return _of, (f.__module__, f.__qualname__, text), (held, named)
 
-    def _code(self, code: CodeType, space: dict[str, Any], named: dict[str, Any]) -> str:
+    def _code(self, code: CodeType, space: dict[str, object], named: dict[str, object]) -> str:
         """Returns a text of code and its constants, and adds what it names to `named`."""
         self._names.update(dict.fromkeys(code.co_names))
         found, package = named_by(code), str(space.get("__package__") or "")
@@ -177,7 +177,7 @@ class Description(pickle.Pickler):
         return self._files[path]
 
 
-def _of(*parts: Any) -> None:
+def _of(*parts: object) -> None:
     """Stands for what would make the object."""
 
 
@@ -186,7 +186,7 @@ def _is_array(value: Any) -> bool:  # and not one of random keys, whose dtype is
     return is_array and isinstance(getattr(value, "dtype", None), np.dtype)
 
 
-def _array(value: Any) -> Any:
+def _array(value: Any) -> object:
     if value.nbytes > LARGE:
         raise NoKeyError("large array")
     of_jax = (value.weak_type, str(value.sharding), value.committed) if isinstance(value, jax.Array) else ()
@@ -220,7 +220,7 @@ def _content(cell: Any) -> Any:
         return "no value"
 
 
-def _constant(value: Any) -> str:
+def _constant(value: object) -> str:
     return repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)
 
 
@@ -234,7 +234,7 @@ def _imported(name: str, package: str) -> list[ModuleType]:
     return found
 
 
-def _named(value: Any) -> tuple[str, ...]:
+def _named(value: object) -> tuple[str, ...]:
     """Returns module, name and version of what a library has under its name; nothing for anything else."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if not (isinstance(module, str) and isinstance(name, str)) or (version := _version(module)) is None:

@@ -113,7 +113,7 @@ def keeping(base: StagedProgram, wrt: Mask, out: Mask, residuals: Moments) -> Ke
 
 
 def call_keeping(
-    base: StagedProgram, operands: Sequence[Any], wrt: Mask, out: Mask, residuals: Moments, origin: Origin | None
+    base: StagedProgram, operands: Sequence[object], wrt: Mask, out: Mask, residuals: Moments, origin: Origin | None
 ) -> tuple[list[Any], list[Any]]:
     """Returns the results of a call, and residuals for derivatives of results `out` by parameters `wrt`."""
     made = keeping(base, wrt, out, residuals)

@@ -137,7 +137,7 @@ class Segment:
     """Returns whether something after the open serial task reads a value that it computes."""
 
     # ------------------------------------------------------------------ references
-    def param(self, value: Any) -> Var:
+    def param(self, value: object) -> Var:
         """Returns the read-only parameter with the content of a JAX value; there is one per value."""
         var = self.values.get(id(value))
         if var is None:
@@ -151,7 +151,7 @@ class Segment:
             self.inputs[var] = found
         return found
 
-    def hoisted(self, array: Any) -> Var:
+    def hoisted(self, array: object) -> Var:
         """Returns the parameter of an array that is a constant of an inner jaxpr."""
         if isinstance(array, Tracer):
             self.hoists_tracer = True
@@ -250,7 +250,7 @@ class Segment:
         limits = {v: found for v, value in integers if v in used and (found := self._limits_of(value)) is not None}
         return replace(made, limits=limits) if limits else made
 
-    def _limits_of(self, value: Any) -> Limits | None:
+    def _limits_of(self, value: object) -> Limits | None:
         return next((limits for tracer, limits in self.given if tracer is value), None) or limits_of(value)
 
 

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 def lowered(
-    context: Any,
-    values: Sequence[Any],
+    context: object,
+    values: Sequence[object],
     staged: StagedProgram,
     platform: str,
     run: Callable[..., list[Any]],
-    whole: Callable[..., Any],
+    whole: Callable[..., object],
 ) -> Any:
     """Lowers a call in a program of several devices.
 
@@ -41,7 +41,7 @@ def lowered(
         return partitioned(context, values, staged, platform, run) or whole(context, *values)
 
 
-def raise_late_failures(results: Any) -> None:
+def raise_late_failures(results: object) -> None:
     """Waits for results that several processors share, and raises a failure that happened in their computation."""
     shared = [
         x

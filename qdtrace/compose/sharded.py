@@ -28,8 +28,8 @@ COLLECTIVES = {"add": jax.lax.psum, "max": jax.lax.pmax, "min": jax.lax.pmin}
 
 
 def partitioned(
-    context: Any, values: Sequence[Any], staged: StagedProgram, platform: str, run: Callable[..., list[Any]]
-) -> Any:
+    context: object, values: Sequence[object], staged: StagedProgram, platform: str, run: Callable[..., list[Any]]
+) -> object:
     """Lowers a call so that each device runs its lanes, or returns None if XLA does not choose what devices do, or
     there are no lanes to share out.
 
@@ -90,7 +90,7 @@ class _Partitioned:
         made.def_partition(self.partition, self.infer, decode_shardings=False, sharding_rule=rule)
         return made
 
-    def partition(self, mesh: Any, params: Sequence[Any], results: Sequence[Any]) -> tuple[Any, ...]:
+    def partition(self, mesh: object, params: Sequence[object], results: Sequence[object]) -> tuple[object, ...]:
         """Returns the mesh, the function of one device, and the shardings of its results and arguments."""
         program = self.program
         ends = *zip(program.results, results, strict=True), *zip(program.params, params, strict=True)
@@ -110,7 +110,7 @@ class _Partitioned:
         given, made = ([self._sharding(v, way, table) for v in vs] for vs in (program.params, program.results))
         return jax.sharding.Mesh(np.array(self.devices), ("devices",)), lower, made, tuple(given)
 
-    def infer(self, mesh: Any, params: Sequence[Any], results: Any) -> Any:
+    def infer(self, mesh: object, params: Sequence[object], results: object) -> object:
         """Returns the shardings of results, from those of arguments."""
         program = self.program
         way, table = self._table(tuple(zip(program.params, params, strict=True)))
@@ -127,7 +127,7 @@ class _Partitioned:
                     chosen, found = way, table
         return chosen, found
 
-    def _sharding(self, v: Var, way: int, table: np.ndarray) -> Any:
+    def _sharding(self, v: Var, way: int, table: np.ndarray) -> object:
         return sharding_along(self.devices, _rank(v), self.ways[way].axes.get(v), table)
 
 

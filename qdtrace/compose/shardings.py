@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def devices_of_shares(context: Any, platform: str) -> Sequence[Any]:
+def devices_of_shares(context: Any, platform: str) -> Sequence[object]:
     """Returns as many devices as XLA shares a program's arrays among by itself, or none if it does not.
 
     `context` is what a lowering rule gets from JAX. It need not know the devices yet, and any of the platform will do.
@@ -38,7 +38,7 @@ class Alive:
     """Keeps objects as long as a compiled program needs them; one that is saved was compiled, and does without them."""
 
     def __init__(self) -> None:
-        self.objects: list[Any] = []
+        self.objects: list[object] = []
 
     def __reduce__(self) -> tuple[type[Alive], tuple[()]]:
         return Alive, ()

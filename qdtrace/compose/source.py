@@ -195,7 +195,7 @@ class Source:
         with jax.ensure_compile_time_eval():
             return self._staged(results, likes)
 
-    def _staged(self, results: Sequence[Any], likes: Sequence[Var]) -> tuple[Program, list[Any]]:
+    def _staged(self, results: Sequence[object], likes: Sequence[Var]) -> tuple[Program, list[Any]]:
         stager = self.another()
         # a backward sweep would keep the overwritten content
         stager.in_place = False
@@ -310,6 +310,6 @@ def _stands_for(stager: Stager, results: Sequence[Var]) -> tuple[Any, Any, Any, 
     return values, constants, memory, tuple(map(names.get, results))
 
 
-def _reference(stager: Stager, var: Any) -> Var:
+def _reference(stager: Stager, var: object) -> Var:
     entry = stager.env[var]
     return stager.segment.ref(entry) if isinstance(entry, BufferState) else entry.ref

@@ -74,7 +74,7 @@ class _Description:
         self._uids: dict[Any, int] = {}
         self._numbers: dict[Any, int] = {}
         self._jaxprs: dict[int, tuple[Any, Any]] = {}
-        self._types: dict[Any, Any] = {}
+        self._types: dict[object, object] = {}
         self._contexts: dict[int, tuple[Any, str]] = {}
         self._checked: set[Any] = set()
 
@@ -184,15 +184,15 @@ class _Description:
         content = array.tobytes() if array.nbytes < _SMALL else hashlib.sha256(array.tobytes()).hexdigest()
         return (type(value).__name__, array.dtype.type.__name__, array.dtype.str, array.shape, content)
 
-    def _unknown(self, value: Any, what: str) -> Any:
+    def _unknown(self, value: object, what: str) -> Any:
         if not self._here:
             raise _UnknownError(what)
         return "object", id(value)
 
-    def _uid(self, uid: Any) -> int:
+    def _uid(self, uid: object) -> int:
         return self._uids.setdefault(uid, len(self._uids))
 
-    def _jaxpr(self, value: Any) -> Any:
+    def _jaxpr(self, value: Any) -> object:
         known = self._jaxprs.get(id(value))  # functions of jnp are traced once
         if known is None:
             outside, self._numbers = self._numbers, {}
@@ -205,7 +205,7 @@ class _Description:
         return known[1]
 
 
-def is_own_rule(rule: Any) -> bool:
+def is_own_rule(rule: object) -> bool:
     """Returns whether a rule, with all functions that it is made of, is JAX's or this package's."""
     if isinstance(rule, functools.partial):
         return all(map(is_own_rule, (rule.func, *rule.args, *rule.keywords.values())))

@@ -100,9 +100,9 @@ class Stager:
     """True if elementwise functions may overwrite operands that are dead afterwards."""
     given: Sequence[tuple[Any, Limits]] = ()
     """Limits of arguments, by the tracers that stand for them."""
-    memory_of: Mapping[Any, Any] = field(default_factory=dict[Any, Any])
+    memory_of: Mapping[object, object] = field(default_factory=dict[Any, Any])
     """Maps variables of returned buffers to a donated argument whose memory they may have."""
-    tokens: list[Any] = field(default_factory=list[Any])
+    tokens: list[object] = field(default_factory=list[Any])
     """Results of programs with checks, to which the function's results are tied."""
     is_tied: bool = False
     is_body: bool = False
@@ -132,7 +132,7 @@ class Stager:
         return made
 
     # ------------------------------------------------------------------ walking
-    def note_uses(self, items: Sequence[JaxprEqn], outvars: Sequence[Any]) -> None:
+    def note_uses(self, items: Sequence[JaxprEqn], outvars: Sequence[object]) -> None:
         """Records the last position that reads each variable."""
         for position, item in enumerate(items):
             for v in reads_of(item):
@@ -153,7 +153,7 @@ class Stager:
         self.current = item
         self.rule_of(item)(self, item)
 
-    def used_later(self, var: Any) -> bool:
+    def used_later(self, var: object) -> bool:
         """Returns whether an item from here on reads the variable."""
         return self.last_use.get(var, -1) >= self.position
 
@@ -267,7 +267,7 @@ class Stager:
                 found[ref] = params[0]
         return found
 
-    def _is_read_later(self, value: Any) -> bool:
+    def _is_read_later(self, value: object) -> bool:
         entries = self.env.items()
         return any(self.used_later(v) for v, e in entries if isinstance(e, BufferState | Constant) and e.value is value)
 

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from qdtrace.compose.told import Left
     from qdtrace.config import Options
     from qdtrace.limits import Limits
+    from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.tree import Root
 
 register()
@@ -63,11 +64,11 @@ LAUNCH_HINTS = ("block_dim", "unroll", "fuse", "refill")
 
 def stage(
     root: Root,
-    args: Sequence[Any],
+    args: Sequence[object],
     names: Sequence[str],
     name: str,
     options: Options,
-    donated: Sequence[Any] = (),
+    donated: Sequence[object] = (),
     given: Sequence[tuple[Any, Limits]] = (),
 ) -> tuple[list[Any], list[Left], Call | None]:
     """Evaluates a traced function on JAX values (usually tracers). Returns flat outputs, what is still to be shown, and
@@ -192,7 +193,7 @@ def _if_true(stager: Stager, run: Callable[[], list[Any]], avals: Sequence[Any])
     return jax.lax.cond(stager.holds(), run, lambda: zeros)
 
 
-def _control_flow(stager: Stager, eqn: Any) -> None:
+def _control_flow(stager: Stager, eqn: JaxprEqn) -> None:
     """Stages `lax` control flow with buffer operations inside, between loops."""
     if has_marker(eqn, "qd_loop_begin"):
         raise UnsupportedError(

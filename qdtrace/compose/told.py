@@ -71,7 +71,7 @@ class Told:
         return self.results
 
 
-def with_left(results: Any, left: Sequence[Left]) -> Any:
+def with_left(results: object, left: Sequence[Left]) -> object:
     """Returns the results of a function with the records that its programs leave; unchanged if there are none."""
     memory = tuple(x for one in left for x in one.memory)
     return Told(results, memory, tuple((one.show, len(one.memory)) for one in left)) if left else results
@@ -90,7 +90,7 @@ def is_here(array: Any) -> bool:
     return (array.is_ready() and not waits()) or compat.is_on_host(array)
 
 
-def _look(show: Callable[..., None], memory: Sequence[Any]) -> None:
+def _look(show: Callable[..., None], memory: Sequence[object]) -> None:
     """Waits for the counts, and shows the records if there are any."""
     if any(map(np.asarray, memory[::2])):
         show(*memory)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from qdtrace.compose.stager import Call
 
 
-def results_of(request: Request) -> Any:
+def results_of(request: Request) -> object:
     """Returns the results of a function under `jax.jit`."""
     return staged_call(request)[0]
 
@@ -55,6 +55,6 @@ def staged_call(request: Request) -> tuple[Any, Call | None]:
     return with_left(results, left), alone
 
 
-def _is_static(argument: Any) -> bool:
+def _is_static(argument: object) -> bool:
     """Under `jax.jit` what is to be traced arrives as tracers; anything else was declared static."""
     return any(not isinstance(x, Tracer) for x in jax.tree.leaves(argument))

@@ -66,13 +66,13 @@ def transpose_of_call(
     return _transposed(along, operands, unknown, [c for k, c in given.items() if out[k]])
 
 
-def _unknown(operands: Sequence[Any]) -> Mask:
+def _unknown(operands: Sequence[object]) -> Mask:
     return tuple(map(ad.is_undefined_primal, operands))
 
 
 def _transposed(
     function: Callable[..., list[Any]], operands: Sequence[Any], moved: Mask, cotangents: Sequence[Any]
-) -> list[Any]:
+) -> list[object]:
     """Returns the cotangents of the operands in `moved` from those of a function of a direction for each of them."""
     types = [x.aval for x in chosen(operands, moved)]
     with mode_for(t.dtype for t in types):
@@ -97,7 +97,7 @@ def _refuse_rules(base: StagedProgram, unknown: Mask) -> None:
         raise derivation().not_linear_in(base.program, f"`{found[0]}` with a derivative of its own", found[1])
 
 
-def _of_linear_derivative(cotangents: Sequence[Any], operands: Sequence[Any], spec: Derivative) -> list[Any]:
+def _of_linear_derivative(cotangents: Sequence[object], operands: Sequence[Any], spec: Derivative) -> list[Any]:
     """Transposes a derivative that is linear in the point where it is taken, as the gradient of a quadratic form."""
     unknown = _unknown(operands)
     asked = [type(c) is not ad.Zero for c in cotangents]

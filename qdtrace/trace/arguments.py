@@ -35,7 +35,7 @@ def is_memory(leaf: Any) -> bool:
     return isinstance(leaf, MemoryHandle)
 
 
-def as_values(tree: Any) -> Any:
+def as_values(tree: object) -> Any:
     """Returns a tree with the values of buffers and cells of an enclosing trace."""
     return jax.tree.map(lambda x: x.__jax_array__() if is_memory(x) else x, tree, is_leaf=is_memory)
 
@@ -58,7 +58,7 @@ def run_inlined(function: Callable[..., Any], args: Any, kwargs: Any, context: T
         context.borrowed, context.inlined = before
 
 
-def as_buffer(leaf: Any) -> Any:
+def as_buffer(leaf: object) -> Any:
     """Returns an array as a buffer with its content; a scalar or a random key as it is."""
     if isinstance(leaf, (jax.Array, np.ndarray)) and leaf.ndim > 0:
         if jnp.issubdtype(leaf.dtype, jax.dtypes.extended):
@@ -67,7 +67,7 @@ def as_buffer(leaf: Any) -> Any:
     return leaf
 
 
-def checked_leaf(leaf: Any, name: str) -> Any:
+def checked_leaf(leaf: object, name: str) -> object:
     """Returns a leaf of the arguments of a traced function, after a check.
 
     Raises UnsupportedError for a reference of JAX, and TraceTypeError for what is no array or number and for an array

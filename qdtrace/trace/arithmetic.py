@@ -66,7 +66,7 @@ def _members(plain: type) -> dict[str, Any]:
     return found
 
 
-def _operator(function: Callable[[Any, Any], Any], dtypes: set[Any], inherited: Callable[[Any, Any], Any]) -> Any:
+def _operator(function: Callable[[Any, Any], Any], dtypes: set[Any], inherited: Callable[[Any, Any], Any]) -> object:
     def method(self: Any, other: Any) -> Any:
         dtype = self.aval.dtype
         value = _operand(other, dtype) if dtype in dtypes else None

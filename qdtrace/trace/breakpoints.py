@@ -40,7 +40,7 @@ class _Unseen:
 _UNSEEN = _Unseen()
 
 
-def _variables(file: str, variables: dict[str, Any]) -> dict[str, Any]:
+def _variables(file: str, variables: dict[str, object]) -> dict[str, object]:
     if get_current() is None:
         return variables
     if not is_own_file(file):
@@ -48,7 +48,7 @@ def _variables(file: str, variables: dict[str, Any]) -> dict[str, Any]:
     return {name: _value(v) for name, v in variables.items() if not name.startswith("__") and _is_finite(v)}
 
 
-def _is_finite(variable: Any, around: tuple[Any, ...] = ()) -> bool:
+def _is_finite(variable: object, around: tuple[object, ...] = ()) -> bool:
     """Returns whether a container ends within the levels that are shown, and is not in itself.
 
     JAX takes containers apart in C++: where that goes too deep, Python counts its frames wrongly from then on.
@@ -66,7 +66,7 @@ def _is_finite(variable: Any, around: tuple[Any, ...] = ()) -> bool:
     return is_leaf or all(_is_finite(child, (*around, variable)) for child in children)
 
 
-def _value(variable: Any) -> Any:
+def _value(variable: object) -> object:
     if isinstance(variable, Buffer):
         return _UNSEEN
     if not isinstance(variable, Cell):

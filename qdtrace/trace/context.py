@@ -85,9 +85,9 @@ class TraceContext:
     """True if functions of `qd.jit` that are called outside of loops become part of this one."""
     lanes: Any = None
     """Mode of a `qd.vmap` that is called here: `Lane`, `Probe` or `REFERENCE` of `lanes/plan`, or None."""
-    jax_trace: Any = None
+    jax_trace: object = None
     """The JAX trace of the function's own code; that of `lax` and `jax.vmap` bodies is another one."""
-    jax_traces: set[Any] = field(default_factory=set)
+    jax_traces: set[object] = field(default_factory=set)
     """JAX traces that markers were bound in; all of them end with this one."""
     active: bool = True
     has_returned: bool = False
@@ -122,7 +122,7 @@ class TraceContext:
     readable: frozenset[int] = frozenset()
     """Positions of the buffers among the arguments that nothing stored into before an error."""
 
-    def new_key(self, loc: Loc | None) -> tuple[Any, ...]:
+    def new_key(self, loc: Loc | None) -> tuple[object, ...]:
         """Returns the key of a region that begins at this place."""
         place = (self.regions[-1].key if self.regions else (), loc and loc.file, loc and loc.line)
         self.counts[place] = count = self.counts.get(place, 0) + 1
@@ -180,7 +180,7 @@ class TraceContext:
         """Returns the notes of unused loops and conditions; None in a trace that only compares."""
         return self.unused if self.watching else None
 
-    def note_sum(self, result: Any, pending: PendingSum) -> None:
+    def note_sum(self, result: object, pending: PendingSum) -> None:
         """Remembers what a sum was made of, no longer than somebody holds it."""
         key = id(result)
         self.sums[key] = pending

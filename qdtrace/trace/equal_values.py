@@ -41,7 +41,7 @@ class History:
         handle: Any = self.makers[value].invars[0]
         return home, time > self.writes.get(handle, 0)
 
-    def all_equal(self, first: Any, second: Any) -> bool:
+    def all_equal(self, first: object, second: object) -> bool:
         """Returns whether each atom of one list surely has the value of its partner in the other."""
         work: list[tuple[Any, Any]] = []
         seen: set[tuple[Any, Any]] = set()
@@ -90,7 +90,7 @@ class History:
         return not first.effects
 
 
-def _same_params(a: dict[str, Any], b: dict[str, Any]) -> bool:
+def _same_params(a: dict[str, object], b: dict[str, object]) -> bool:
     try:
         return a is b or bool(a == b)
     except ValueError:  # an array among them: not equal by itself

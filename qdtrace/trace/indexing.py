@@ -57,7 +57,7 @@ def is_static_int(x: object) -> bool:
     return isinstance(x, (int, np.integer)) and not isinstance(x, (bool, np.bool_))
 
 
-def is_simple(key: Any) -> bool:
+def is_simple(key: object) -> bool:
     """Returns whether a marker can express the index: only scalars, static slices and `...`."""
     for k in key if isinstance(key, tuple) else (key,):
         k = as_value(k)
@@ -72,7 +72,7 @@ def is_simple(key: Any) -> bool:
     return True
 
 
-def parse_index(key: Any, shape: tuple[int, ...]) -> ParsedIndex:
+def parse_index(key: object, shape: tuple[int, ...]) -> ParsedIndex:
     """Returns the access that `b[key]` means for a buffer or cell of this shape."""
     keys = _fill(key if isinstance(key, tuple) else (key,), shape)
     slices: list[tuple[int, int, int] | None] = []
@@ -86,7 +86,7 @@ def parse_index(key: Any, shape: tuple[int, ...]) -> ParsedIndex:
     return ParsedIndex(tuple(slices), tuple(operands))
 
 
-def _fill(keys: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
+def _fill(keys: tuple[object, ...], shape: tuple[int, ...]) -> list[object]:
     """Returns one key an axis: `...` and missing trailing axes become full slices."""
     dots = [i for i, k in enumerate(keys) if k is Ellipsis]
     if len(dots) > 1:
@@ -127,7 +127,7 @@ def _static_slice(k: slice, axis: int, n: int) -> tuple[int, int, int]:
     return start, max(start, stop), step
 
 
-def _is_integer_scalar(k: Any) -> bool:
+def _is_integer_scalar(k: object) -> bool:
     dtype, shape = getattr(k, "dtype", None), getattr(k, "shape", None)
     return dtype is not None and shape == () and _rank(dtype) == 1
 
@@ -159,7 +159,7 @@ def _index_operand(k: Any, axis: int, shape: tuple[int, ...]) -> Any:
     )
 
 
-def _constant_index(k: int) -> Any:
+def _constant_index(k: int) -> object:
     if k < 2**31:
         return np.int32(k)
     if not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
@@ -184,7 +184,7 @@ def _rank(dtype: Any) -> int:
     return -1
 
 
-def as_array(value: Any, what: str) -> Any:
+def as_array(value: object, what: str) -> Any:
     """Returns a number, a tracer or a NumPy array from anything array-like."""
     value = as_value(value)
     if isinstance(value, np.ndarray) and not value.dtype.isnative:
@@ -202,7 +202,7 @@ def as_array(value: Any, what: str) -> Any:
         ) from None
 
 
-def _in_place_of(value: Any) -> str:
+def _in_place_of(value: object) -> str:
     """Returns the fix for something that is stored and is no number."""
     if callable(value):
         return "call it: a function is no value, what it returns is"

@@ -37,7 +37,7 @@ def sliced_shape(slices: Slices) -> tuple[int, ...]:
     return tuple(len(builtin_range(*s)) for s in slices if s is not None)
 
 
-def _marker(name: str, rule: Callable[..., Any], *, results: int, shown: str = "") -> Primitive:
+def _marker(name: str, rule: Callable[..., object], *, results: int, shown: str = "") -> Primitive:
     shown = shown or f"qd.{name}"
     primitive = (Maker if name in ("alloc", "buffer", "local") else Primitive)(f"qd_{name}")
     primitive.multiple_results = results == 0
@@ -45,7 +45,7 @@ def _marker(name: str, rule: Callable[..., Any], *, results: int, shown: str = "
     def implementation(*_: Any, **__: Any) -> Any:
         raise outside(shown)
 
-    def abstract(*avals: Any, **params: Any) -> Any:
+    def abstract(*avals: object, **params: object) -> object:
         return rule(*avals, **params), _EFFECTS
 
     takes_handle = name not in ("alloc", "buffer", "local") and "_" not in name
@@ -83,15 +83,15 @@ def _given_a_buffer(transformation: str) -> UnsupportedError:
     )
 
 
-def _allocated(*_: Any, shape: tuple[int, ...], dtype: Any, **__: Any) -> ShapedArray:
+def _allocated(*_: object, shape: tuple[int, ...], dtype: object, **__: object) -> ShapedArray:
     return ShapedArray(shape, dtype)
 
 
-def _like(aval: ShapedArray, *_: Any, **__: Any) -> ShapedArray:
+def _like(aval: ShapedArray, *_: object, **__: object) -> ShapedArray:
     return ShapedArray(aval.shape, aval.dtype)
 
 
-def _nothing(*_: Any, **__: Any) -> list[Any]:
+def _nothing(*_: object, **__: object) -> list[object]:
     return []
 
 
@@ -161,7 +161,7 @@ READS = {read_p, load_p, lget_p}
 MARKERS = ACCESSES | MAKERS | {*REGIONS, *BEGINS, *ENDS, while_test_p, break_p, continue_p, check_p}
 
 
-def _batched_read(primitive: Primitive) -> Callable[..., Any]:
+def _batched_read(primitive: Primitive) -> Callable[..., object]:
     """Returns the rule of `jax.vmap` over the index of a load: one load an element, stacked."""
     refuse, _ = _refusals[primitive]
 
@@ -207,12 +207,12 @@ def _through(primitive: Primitive) -> None:
     ad.primitive_jvps[primitive] = differentiate
 
 
-def _batched_check(operands: Any, axes: Any, *, message: str) -> Any:
+def _batched_check(operands: Any, axes: object, *, message: str) -> Any:
     """Batches a check: it holds when it holds for all."""
     return check_p.bind(jnp.all(operands[0]), message=message), []
 
 
-def _checked_jvp(primals: Any, tangents: Any, *, message: str) -> Any:
+def _checked_jvp(primals: Any, tangents: object, *, message: str) -> Any:
     """Checks in a derivative what the value checks."""
     return check_p.bind(*primals, message=message), []
 

@@ -102,7 +102,7 @@ def _body(value: Any) -> Any:
 # -- one access -------------------------------------------------------------------------------------------------------
 
 
-def _access(eqn: JaxprEqn, array: str, out: list[Any], makers: dict[Any, int]) -> JaxprEqn:
+def _access(eqn: JaxprEqn, array: str, out: list[object], makers: dict[Any, int]) -> JaxprEqn:
     """Returns the access, after its indices were checked in `out`."""
     operands: list[Any] = list(eqn.invars)
     access = _Access(eqn, array, out, makers)
@@ -147,7 +147,7 @@ class _Access:
                 return operand
         return self.append(self.check(operand, axes[0]), operand) if _is_unsigned(source) else operand
 
-    def made_by(self, atom: Any) -> Any:
+    def made_by(self, atom: object) -> Any:
         position = None if isinstance(atom, Literal) else self.makers.get(atom)
         return None if position is None else self.out[position]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
 
 
-def prune(items: Sequence[JaxprEqn], results: Iterable[Any], checked: Container[Var]) -> list[JaxprEqn]:
+def prune(items: Sequence[JaxprEqn], results: Iterable[object], checked: Container[Var]) -> list[JaxprEqn]:
     """Returns the equations without those without effect whose results are not used.
 
     `checked`: results of loads of an element that an accumulation of the same statement checks.

@@ -58,7 +58,7 @@ def refusal(loc: Loc | None) -> UnsupportedError:
 
 def _check_places(eqns: Sequence[Any], outside: set[Any]) -> None:
     homes: dict[Any, Any] = {}
-    bodies: list[Any] = [None]
+    bodies: list[object] = [None]
     for eqn in eqns:
         if eqn.primitive in markers.BEGINS:
             bodies.append(eqn)

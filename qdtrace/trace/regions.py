@@ -414,7 +414,7 @@ class _Builder:
                 self.checked[id(inner)] = inner
 
 
-def _differ(first: list[Any], second: list[Any]) -> bool:
+def _differ(first: list[object], second: list[object]) -> bool:
     """Returns whether two lists of indices surely name different elements: they differ in a constant."""
     pairs = zip(first, second, strict=True)
     return any(isinstance(a, Literal) and isinstance(b, Literal) and a.val != b.val for a, b in pairs)

@@ -88,7 +88,7 @@ def with_bodies(
     if item.primitive not in REGIONS:
         return item
 
-    def changed(jaxpr: Jaxpr) -> Any:
+    def changed(jaxpr: Jaxpr) -> object:
         eqns, results = change(jaxpr.eqns), named(jaxpr.outvars, names or {})
         same = len(eqns) == len(jaxpr.eqns) and all(map(operator.is_, (*eqns, *results), (*jaxpr.eqns, *jaxpr.outvars)))
         return jaxpr if same else closed_over(eqns, jaxpr.invars[: item.params["own"]], results)

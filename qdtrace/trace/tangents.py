@@ -297,7 +297,7 @@ def _tangents_of_taught(primitive: Primitive, primals: Any, tangents: Any, param
     return jax.jvp(run, tuple(primals), tuple(map(ad.instantiate_zeros, tangents)))
 
 
-def _either(primitive: Primitive, twin: Callable[..., Any]) -> None:
+def _either(primitive: Primitive, twin: Callable[..., object]) -> None:
     usual = ad.primitive_jvps.get(primitive)
 
     def rule(primals: Any, tangents: Any, **params: Any) -> Any:

@@ -29,6 +29,7 @@ from qdtrace.trace.source import traceback_loc
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from qdtrace.trace.compat import Var
     from qdtrace.trace.context import TraceContext
     from qdtrace.trace.tree import Root
 
@@ -39,7 +40,7 @@ class Traced:
 
     root: Root
     """Equations of the function: its parameters are the leaves of the arguments, its results those of the result."""
-    out_tree: Any
+    out_tree: object
     names: tuple[str, ...]
     """Names of the operands, as in the signature: `x`, `state.v`."""
 
@@ -76,7 +77,7 @@ def _second_trip_failed(context: TraceContext, error: Exception) -> TraceValueEr
     return carried(changes[0], region.name, parallel=region.parallel, loc=loc, loop=region.loc, notes=[raised])
 
 
-def _unwrap(leaf: Any, loc: Loc | None) -> Any:
+def _unwrap(leaf: object, loc: Loc | None) -> object:
     if isinstance(leaf, Cell):
         raise TraceValueError(
             "a qd.local cannot be returned, it is gone with its iteration",
@@ -91,12 +92,12 @@ def _function_loc(function: Any) -> Loc | None:
     return None if code is None else Loc(code.co_filename, code.co_firstlineno, code.co_name)
 
 
-def _name_of(function: Any) -> str:
+def _name_of(function: object) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
 def trace_function(
-    function: Callable[..., Any],
+    function: Callable[..., object],
     args: Sequence[Any],
     kwargs: Mapping[str, Any] | None = None,
     *,
@@ -119,10 +120,10 @@ def trace_function(
     leaves = [checked_leaf(leaf, leaf_name) for (_, leaf), leaf_name in zip(paths, names, strict=True)]
     name = name or _name_of(function)
     loc = _function_loc(function)
-    out_tree: Any = None
+    out_tree: object = None
 
-    def trace_in(context: TraceContext) -> Any:
-        def flat(*values: Any) -> list[Any]:
+    def trace_in(context: TraceContext) -> object:
+        def flat(*values: object) -> list[object]:
             nonlocal out_tree
             rest, given = jax.tree.unflatten(in_tree, values)
             moving = iter(rest)
@@ -142,7 +143,7 @@ def trace_function(
     def trace_with(arrays: frozenset[int]) -> Traced:
         nonlocal readable, out_tree
 
-        def trace_again(left_out: Mapping[Any, int]) -> Replay:
+        def trace_again(left_out: Mapping[Var, int]) -> Replay:
             with new_trace(name) as other:
                 other.watching, other.left_out, other.arrays = False, left_out, arrays
                 other.inlines = inlines
@@ -184,7 +185,7 @@ def _wants_arrays(error: Exception) -> bool:
     return isinstance(error, (AssertionError, TypeError)) or "Buffer" in str(error)
 
 
-def _check_output(leaf: Any, loc: Loc | None) -> Any:
+def _check_output(leaf: object, loc: Loc | None) -> object:
     if isinstance(leaf, (bool, int, float, complex, np.generic, np.ndarray, jax.Array)):
         return jnp.asarray(leaf)
     if is_async := inspect.iscoroutine(leaf):

@@ -67,7 +67,7 @@ def _of_eqn(eqn: Any, given: Sequence[bool]) -> Sequence[bool]:
     return [name in _FIRST and given[0] and jnp.issubdtype(v.aval.dtype, jnp.inexact) for v in eqn.outvars]
 
 
-def _of_loop(body: Any, known: Sequence[bool], carry: list[bool], rows: Sequence[bool]) -> list[bool]:
+def _of_loop(body: object, known: Sequence[bool], carry: list[bool], rows: Sequence[bool]) -> list[bool]:
     """Returns which results of a loop are zero: carried ones if they are before and behind each iteration."""
     while True:
         found = zero_results(body, [*known, *carry, *rows])

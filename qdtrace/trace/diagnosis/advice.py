@@ -144,7 +144,7 @@ def _call(statement: Statement, call: ast.Call) -> tuple[str, str] | None:
         return f"`{name}`", f"`for j in qd.range({given}):`"
     if module.startswith("numpy"):
         tail = name.split(".", 1)[1] if "." in name else name
-        spot: Any = jnp
+        spot: object = jnp
         for part in tail.split("."):
             spot = getattr(spot, part, None)
         if spot is not None:

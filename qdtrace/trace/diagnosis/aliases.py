@@ -60,7 +60,7 @@ def given_back(buffer: Any, method: str, depth: int = 2) -> Any:
     return made
 
 
-def note_use(buffer: Any) -> None:
+def note_use(buffer: object) -> None:
     """Refuses the use of a buffer where that and what a call gave for it are used.
 
     Raises TraceValueError at the line of the call.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qdtrace.errors import TraceAttributeError, TraceTypeError
 from qdtrace.tracebacks import is_hidden
@@ -25,7 +25,7 @@ class StrictAttributes:
         """Returns the error for a use that the class has no meaning for."""
         return TraceTypeError.here(f"a {self._noun} {what}", help=help_)
 
-    def _missing(self, name: str) -> Any:
+    def _missing(self, name: str) -> object:
         if name in self._methods:
             return self._delegated(name)
         # JAX and NumPy ask for many names that may be missing; only a user gets the long answer.
@@ -36,7 +36,7 @@ class StrictAttributes:
             f"a {self._noun} has no attribute `{name}`", help=_nearest(self, name)
         )
 
-    def _assigned(self, name: str, value: Any) -> None:
+    def _assigned(self, name: str, value: object) -> None:
         try:
             object.__setattr__(self, name, value)
         except AttributeError:
@@ -49,7 +49,7 @@ class StrictAttributes:
     if not TYPE_CHECKING:  # a type checker shall find misspelt attributes itself
         __getattr__, __setattr__ = _missing, _assigned
 
-    def _delegated(self, name: str) -> Any:
+    def _delegated(self, name: str) -> object:
         """Returns the value of one of `_methods`."""
         raise AssertionError(name)
 

@@ -27,7 +27,7 @@ class StateChange:
         return f"`{self.name}`" if self.name else "a value"
 
 
-def rebound(name: str, old: Any, new: Any) -> StateChange:
+def rebound(name: str, old: object, new: object) -> StateChange:
     """Returns the change of a variable that stands for something else now."""
     return StateChange(name, kind_of(new), isinstance(old, Cell))
 

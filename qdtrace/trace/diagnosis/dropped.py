@@ -78,7 +78,7 @@ def _sorted(place: Place, eqn: JaxprEqn, makers: Mapping[Any, JaxprEqn]) -> str:
     return f"{ast.unparse(call.func.value)}{'[...]' * is_memory} = {ast.unparse(call)}"
 
 
-def _lost(place: Place, eqn: JaxprEqn, makers: Mapping[Any, JaxprEqn]) -> str:
+def _lost(place: Place, eqn: JaxprEqn, makers: Mapping[Var, JaxprEqn]) -> str:
     """Returns what to say of an in-place operator whose left operand was loaded, and whose result no code reads."""
     name, codes = place.updated(), code_map(place.code)
     if name is None or codes.is_used(name, codes.at(place.at) + 1):

@@ -98,7 +98,7 @@ FUNCTIONS: Mapping[str, str] = {
 """Modules written in C whose functions keep nothing and read nothing else."""
 
 _REACHING = "eval exec locals globals vars setattr delattr input open id __import__"
-SEEING: Mapping[str, Any] = {name: getattr(builtins, name) for name in _REACHING.split()}
+SEEING: Mapping[str, object] = {name: getattr(builtins, name) for name in _REACHING.split()}
 """Built-in functions that reach variables or files by names which the code does not show, or set attributes by such."""
 
 DRAWING: Mapping[str, str] = {
@@ -122,7 +122,7 @@ def is_empty(kind: type) -> bool:
     )
 
 
-def sees_more(function: Any) -> bool:
+def sees_more(function: object) -> bool:
     """Returns True for a C function, or a class or function of a library, whose result may differ from call to call.
 
     A method is asked for what it belongs to, not here.

@@ -89,12 +89,12 @@ def leaves(value: Any) -> Iterator[Any]:
         yield value
 
 
-def is_static(value: Any) -> bool:
+def is_static(value: object) -> bool:
     """Returns whether a value is a constant of the trace."""
     return value is None or isinstance(value, (numbers.Number, np.generic, str, np.ndarray))
 
 
-def is_data(value: Any) -> bool:
+def is_data(value: object) -> bool:
     """Returns whether a value takes part in the computation, unlike a function, a module or an object."""
     return all(is_static(v) or isinstance(v, (jax.Array, MemoryHandle)) for v in leaves(value))
 

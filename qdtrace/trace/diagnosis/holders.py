@@ -56,7 +56,7 @@ class Holder:
     """True for iterators and random streams: their use is their change."""
 
 
-def _nothing(_: Any) -> Content:
+def _nothing(_: object) -> Content:
     raise TypeError
 
 
@@ -67,11 +67,11 @@ _EMPTY: Content = ((), [])
 # -- collections ------------------------------------------------------------------------------------------------------
 
 
-def _item(path: str, key: Any) -> str:
+def _item(path: str, key: object) -> str:
     return f"{path}[{key!r}]"
 
 
-def _attribute(path: str, key: Any) -> str:
+def _attribute(path: str, key: object) -> str:
     return f"{path}.{key}"
 
 
@@ -269,7 +269,7 @@ _WAITING = ("threading", "_thread", "collections")
 """Modules of the types of locks and of queues of waiting threads."""
 
 
-def _read_synchroniser(held: Any) -> Content:
+def _read_synchroniser(held: object) -> Content:
     """Reads the counts of a synchroniser, without its locks and waiting threads; nothing of it is ever put back."""
     own = {name: value for name, value in vars(held).items() if type(value).__module__ not in _WAITING}
     return (list(own), list(own.values()))
@@ -310,7 +310,7 @@ def _both(items: Holder) -> Holder:
         own = list(keys) if isinstance(keys, list) else [*range(len(values)), *keys]
         return ([*own, *names], [*values, *attributes])
 
-    def label(path: str, key: Any) -> str:
+    def label(path: str, key: object) -> str:
         return _attribute(path, key) if isinstance(key, str) and key.isidentifier() else _item(path, key)
 
     return Holder(read, None, label, grows=True)

@@ -29,7 +29,7 @@ def leave_out(frame: FrameType) -> None:
     """Makes the frame raise `LeftOut` at its next instruction."""
     tracing, own, opcodes = sys.gettrace(), frame.f_trace, frame.f_trace_opcodes
 
-    def at_instruction(_: FrameType, event: str, __: Any) -> Any:
+    def at_instruction(_: FrameType, event: str, __: object) -> object:
         if event != "opcode":
             return at_instruction
         frame.f_trace, frame.f_trace_opcodes = own, opcodes

@@ -7,7 +7,7 @@ import opcode
 import re
 import sys
 from types import CodeType, ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -109,7 +109,7 @@ def _name(code: CodeType, text: bytes, place: int) -> str:
 
 
 def module_attributes(
-    chains: tuple[Chain, ...], variables: Mapping[str, Any], space: Mapping[str, Any]
+    chains: tuple[Chain, ...], variables: Mapping[str, object], space: Mapping[str, object]
 ) -> Iterator[tuple[ModuleType, str, str]]:
     """Yields (module, attribute, dotted path) for every attribute of a module that the code names.
 

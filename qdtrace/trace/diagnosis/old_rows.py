@@ -56,7 +56,7 @@ def warn_of_old_rows(eqns: Sequence[JaxprEqn]) -> None:
                 return
 
 
-def _key(atom: Any) -> Any:
+def _key(atom: object) -> Any:
     return int(atom.val) if isinstance(atom, Literal) else atom
 
 
@@ -77,7 +77,7 @@ def _element(eqn: JaxprEqn) -> tuple[Any, ...] | None:
     return (eqn.invars[0], *map(_key, eqn.invars[1 + (eqn.primitive in _STORES) :]))
 
 
-def _reads(value: Any, element: tuple[Any, ...], makers: Mapping[Any, JaxprEqn]) -> bool:
+def _reads(value: object, element: tuple[object, ...], makers: Mapping[Any, JaxprEqn]) -> bool:
     """Returns whether a stored value is computed from what the element or its row held."""
     work, seen = [value], set[int]()
     while work and len(seen) < _MOST:

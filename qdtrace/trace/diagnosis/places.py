@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from qdtrace.trace.compat import Var
 from qdtrace.trace.diagnosis.bytecode import code_map
@@ -55,7 +55,7 @@ class Place(NamedTuple):
         return path_at(self.code, self.at)
 
 
-def read_place(operand: Any, makers: Mapping[Any, JaxprEqn]) -> Place | None:
+def read_place(operand: object, makers: Mapping[Var, JaxprEqn]) -> Place | None:
     """Returns the user's instruction that has read an operand from a buffer or a cell; None for any other operand."""
     maker = makers.get(operand) if isinstance(operand, Var) else None
     return place_of(maker) if maker is not None and maker.primitive in READS else None

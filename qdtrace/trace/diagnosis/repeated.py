@@ -21,7 +21,7 @@ _LEAST = 3
 """Fewest items of a list that is told."""
 
 
-def warn_of_repeated(result: Any, context: TraceContext, loc: Loc | None) -> None:
+def warn_of_repeated(result: object, context: TraceContext, loc: Loc | None) -> None:
     """Warns of a list of the results all of whose items have a buffer that the function stored into."""
     if context.written and context.watching and _has_one(result, context.written):
         warn(
@@ -31,7 +31,7 @@ def warn_of_repeated(result: Any, context: TraceContext, loc: Loc | None) -> Non
         )
 
 
-def _has_one(node: Any, written: set[int]) -> bool:
+def _has_one(node: object, written: set[int]) -> bool:
     """Returns whether a list of several items has one of these buffers in each."""
     parts = _parts(node)
     is_list = isinstance(node, list) and len(parts) >= _LEAST
@@ -40,7 +40,7 @@ def _has_one(node: Any, written: set[int]) -> bool:
     return any(_has_one(part, written) for part in parts)
 
 
-def _buffers(node: Any) -> Iterator[int]:
+def _buffers(node: object) -> Iterator[int]:
     if isinstance(node, Buffer):
         yield id(node.tracer)
     for part in _parts(node):

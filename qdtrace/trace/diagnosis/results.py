@@ -120,7 +120,7 @@ class Unused:
                 warn(text, loc)
 
 
-def expect_use(thing: Any, noun: str, statement: str, unused: Unused | None = None) -> Use:
+def expect_use(thing: object, noun: str, statement: str, unused: Unused | None = None) -> Use:
     """Refuses a loop or condition that is dropped where a public function is called; the `unused` keep others in mind.
 
     `statement` is how it is written.

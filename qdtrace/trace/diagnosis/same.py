@@ -188,7 +188,7 @@ def regions_in(eqn: JaxprEqn) -> set[int]:
     return {one.params["uid"] for one in compat.all_eqns([eqn]) if one.primitive in markers.BEGINS}
 
 
-def _same_param(a: Any, b: Any, around: Comparison) -> bool:
+def _same_param(a: object, b: object, around: Comparison) -> bool:
     if a is b:
         return True
     if compat.is_jaxpr(a) and compat.is_jaxpr(b):
@@ -206,7 +206,7 @@ def _same_param(a: Any, b: Any, around: Comparison) -> bool:
 _VALUES = (bool, int, float, complex, str, bytes, np.generic, np.ndarray, np.dtype, enum.Enum, jax.Array)
 
 
-def _same_value(a: Any, b: Any) -> bool:
+def _same_value(a: object, b: object) -> bool:
     if a is b:
         return True
     if isinstance(a, compat.Tracer) or isinstance(b, compat.Tracer):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from qdtrace.trace.compat import JaxprEqn, Var
 
 
-def first_trips(eqns: Sequence[JaxprEqn], constants: Mapping[Var, Any], names: dict[Var, Any]) -> Iterator[JaxprEqn]:
+def first_trips(eqns: Sequence[JaxprEqn], constants: Mapping[Var, Any], names: dict[Var, object]) -> Iterator[JaxprEqn]:
     """Yields the equations without second trips; `names` gets what the values of those are called.
 
     Raises TraceValueError where a second trip differs from the first: the body carries Python state.

@@ -178,7 +178,7 @@ class State:
         """Returns whether there is more than can be looked into."""
         return self._items > _LIMIT or len(self._codes) > _MOST_CODES
 
-    def _add(self, value: Any, path: str) -> None:
+    def _add(self, value: object, path: str) -> None:
         """Watches a value and what it holds, from the next search on."""
         if type(value) not in PLAIN and id(value) not in self._known:
             self._waiting.append((value, path))
@@ -236,7 +236,7 @@ class State:
         self._waiting.extend((value, function.__name__) for value in defaults)
         self._add_code(code, local, function.__globals__)
 
-    def _add_code(self, code: CodeType, local: dict[str, Any], space: dict[str, Any]) -> None:
+    def _add_code(self, code: CodeType, local: dict[str, object], space: dict[str, object]) -> None:
         """Watches the globals and the attributes of modules that the code names."""
         key = (id(space), code)
         if key in self._codes:
@@ -257,7 +257,7 @@ class State:
                 if type(value) not in _FUNCTIONS or (type(value) in (FunctionType, type) and sees_more(value)):
                     self._add(value, path)
 
-    def _name(self, space: dict[str, Any], names: Iterable[str], path: str) -> None:
+    def _name(self, space: dict[str, object], names: Iterable[str], path: str) -> None:
         entry = self._spaces.get(id(space))
         if entry is None:
             entry = self._spaces[id(space)] = _Entry(Namespace(space), NAMESPACE, path, self._time)
@@ -315,7 +315,7 @@ def _same(a: Content, b: Content) -> bool:
 _NUMBERS = (bool, int, float, complex, str, bytes, np.generic)
 
 
-def _same_number(a: Any, b: Any) -> bool:
+def _same_number(a: object, b: object) -> bool:
     return type(a) is type(b) and isinstance(a, _NUMBERS) and bool(a == b or (a != a and b != b))
 
 

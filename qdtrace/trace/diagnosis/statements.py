@@ -20,7 +20,7 @@ from qdtrace.trace.source import eqn_loc
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from qdtrace.trace.compat import JaxprEqn
+    from qdtrace.trace.compat import JaxprEqn, Var
     from qdtrace.trace.diagnosis.places import Place
 
 _MODULES = "jax", "jnp", "lax", "np", "qd"
@@ -49,7 +49,7 @@ def _has_effect(eqn: JaxprEqn) -> bool:
 
 
 def warn_of_statements(
-    eqns: Sequence[JaxprEqn], unused: Sequence[JaxprEqn], calls: Sequence[Inlined], makers: Mapping[Any, JaxprEqn]
+    eqns: Sequence[JaxprEqn], unused: Sequence[JaxprEqn], calls: Sequence[Inlined], makers: Mapping[Var, JaxprEqn]
 ) -> None:
     """Warns of each statement whose value is dropped, at its line.
 
@@ -104,7 +104,7 @@ def _is_like(eqn: JaxprEqn) -> bool:
     return not others and bool(eqn.invars) and eqn.invars[0].aval == result.aval
 
 
-def _is_memory(node: ast.expr, place: Place, eqn: JaxprEqn, makers: Mapping[Any, JaxprEqn]) -> bool:
+def _is_memory(node: ast.expr, place: Place, eqn: JaxprEqn, makers: Mapping[Var, JaxprEqn]) -> bool:
     """Returns whether the expression itself reads a buffer or a cell, as `x.clip(0, 1)` and `x[i].clip(0, 1)` do."""
     source = read_place(eqn.invars[0], makers) if eqn.invars else None
     if source is None or source.code is not place.code:

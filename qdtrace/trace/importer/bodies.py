@@ -56,7 +56,7 @@ class Body:
     """Equations of the body; None if it depends on more than its operands, and is inlined at each call."""
     results: tuple[np.ndarray, ...]
     private_bytes: int
-    alive: Any
+    alive: object
     """Objects that keys identify by `id`: they must live as long as the body."""
 
 

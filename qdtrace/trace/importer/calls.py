@@ -36,7 +36,7 @@ def call(imp: Importer, eqn: JaxprEqn, *operands: Value, jaxpr: Any) -> list[Val
 
 
 @rule("closed_call", "eval_jaxpr")
-def closed_call(imp: Importer, eqn: JaxprEqn, *operands: Value, call_jaxpr: Any) -> list[Value]:
+def closed_call(imp: Importer, eqn: JaxprEqn, *operands: Value, call_jaxpr: object) -> list[Value]:
     """Imports a function that runs once, under JAX's other name of the parameter."""
     return imp.call(call_jaxpr, operands)
 
@@ -47,7 +47,7 @@ def closed_call(imp: Importer, eqn: JaxprEqn, *operands: Value, call_jaxpr: Any)
         ("jvp_jaxpr_fun", "fwd_jaxpr_thunk", "bwd", "out_trees", "symbolic_zeros", "num_consts"), _RULES
     ),
 )  # fmt: skip
-def call_with_rules(imp: Importer, eqn: JaxprEqn, *operands: Value, call_jaxpr: Any) -> list[Value]:
+def call_with_rules(imp: Importer, eqn: JaxprEqn, *operands: Value, call_jaxpr: object) -> list[Value]:
     """Imports a function with a derivative rule of its own."""
     of_element = compat.function_of_elements(eqn)
     if of_element is not None:
@@ -62,7 +62,7 @@ def stop_gradient(imp: Importer, eqn: JaxprEqn, x: Value) -> Value:
 
 
 @rule("custom_vmap_call", ignores=dict.fromkeys(("rule", "in_tree", "out_tree"), "in a lane nothing is mapped"))
-def custom_vmap_call(imp: Importer, eqn: JaxprEqn, *operands: Value, call: Any) -> list[Value]:
+def custom_vmap_call(imp: Importer, eqn: JaxprEqn, *operands: Value, call: object) -> list[Value]:
     """Imports a function with a rule of its own for `jax.vmap`."""
     return imp.call(call, operands)
 
@@ -110,7 +110,7 @@ def _is_linear(jaxpr: Any, unknown: set[Any]) -> bool:
 
 
 @rule("call_hi_primitive", takes_all="JAX itself lowers the equation with them")
-def call_hi_primitive(imp: Importer, eqn: JaxprEqn, *operands: Value, **_: Any) -> list[Value]:
+def call_hi_primitive(imp: Importer, eqn: JaxprEqn, *operands: Value, **_: object) -> list[Value]:
     """Imports an operation that JAX itself lowers to ordinary primitives, and may have a transpose for."""
     of_element = compat.hijax_function_of_elements(eqn)
     if of_element is not None:

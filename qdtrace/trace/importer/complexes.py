@@ -18,12 +18,14 @@ from qdtrace.trace.importer.values import Value, rank0
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from jax import Array
     from jax.core import ShapedArray
 
     from qdtrace.ir.types import DType
     from qdtrace.trace.importer.core import Importer
 
     Pair = Any
+    Parts = tuple[Array, Array]
 
 
 def element(imp: Importer, name: str, a: Any, *rest: Any) -> Any:
@@ -91,7 +93,7 @@ def unsupported(imp: Importer, name: str) -> Any:
     )  # fmt: skip
 
 
-def _log_size(x: Any, y: Any) -> Any:
+def _log_size(x: Array, y: Array) -> Array:
     """Returns log |z|; near the unit circle from the distance to it, where the logarithm is small."""
     size = jnp.hypot(x, y)
     large, small = jnp.maximum(jnp.abs(x), jnp.abs(y)), jnp.minimum(jnp.abs(x), jnp.abs(y))
@@ -99,16 +101,16 @@ def _log_size(x: Any, y: Any) -> Any:
     return jnp.where((size > 0.5) & (size < 2), near, jnp.log(size))
 
 
-def _log(x: Any, y: Any) -> Any:
+def _log(x: Array, y: Array) -> Parts:
     return _log_size(x, y), jnp.arctan2(y, x)
 
 
-def _exp(x: Any, y: Any) -> Any:
+def _exp(x: Array, y: Array) -> Parts:
     r = jnp.exp(x)
     return jnp.where(y == 0, r, r * jnp.cos(y)), jnp.where(y == 0, y, r * jnp.sin(y))
 
 
-def _sqrt(x: Any, y: Any) -> Any:
+def _sqrt(x: Array, y: Array) -> Parts:
     r = jnp.sqrt(0.5 * (jnp.hypot(x, y) + jnp.abs(x)))
     other = jnp.where(r == 0, r, 0.5 * jnp.abs(y) / jnp.where(r == 0, jnp.ones_like(r), r))
     real, imag = jnp.where(x >= 0, r, other), jnp.where(x >= 0, other, r)
@@ -117,7 +119,7 @@ def _sqrt(x: Any, y: Any) -> Any:
     return real, jnp.where(endless | none, y, jnp.copysign(imag, y))
 
 
-def _rsqrt(x: Any, y: Any) -> Any:
+def _rsqrt(x: Array, y: Array) -> Parts:
     u, v = _sqrt(x, y)
     n = u * u + v * v
     endless = jnp.isinf(x) | jnp.isinf(y)
@@ -125,25 +127,25 @@ def _rsqrt(x: Any, y: Any) -> Any:
     return jnp.where(n == 0, jnp.inf, real), jnp.where(n == 0, jnp.nan, imag)
 
 
-def _sinh(x: Any, y: Any) -> Any:
+def _sinh(x: Array, y: Array) -> Parts:
     """Computes sinh; a zero part stays zero beside a cosine of the other, or an infinity."""
     real, imag = jnp.sinh(x) * jnp.cos(y), jnp.cosh(x) * jnp.sin(y)
     return jnp.where((x == 0) & jnp.isfinite(y), x, real), jnp.where(y == 0, y, imag)
 
 
-def _cosh(x: Any, y: Any) -> Any:
+def _cosh(x: Array, y: Array) -> Parts:
     real, imag = jnp.cosh(x) * jnp.cos(y), jnp.sinh(x) * jnp.sin(y)
     return real, jnp.where(y == 0, y * jnp.copysign(1, x), jnp.where(x == 0, x * y, imag))
 
 
-def _tanh(x: Any, y: Any) -> Any:
+def _tanh(x: Array, y: Array) -> Parts:
     t, s = jnp.tanh(x), jnp.tan(y)
     s = jnp.where(jnp.isinf(x) & ~jnp.isfinite(y), 0, s)
     d = 1 + t * t * s * s
     return t * (1 + s * s) / d, jnp.where(y == 0, y, s * (1 - t * t) / d)
 
 
-def _pow(x: Any, y: Any, u: Any, v: Any) -> Any:
+def _pow(x: Array, y: Array, u: Array, v: Array) -> Parts:
     """Returns z**w; it is 1 where z is 1 or w is 0, whatever the other is, and real where z is inf + 0i and w real."""
     a, b = _log(x, y)
     real, imag = _exp(a * u - b * v, a * v + b * u)
@@ -155,38 +157,38 @@ def _pow(x: Any, y: Any, u: Any, v: Any) -> Any:
     return jnp.where(unit, 1, real), jnp.where(unit | endless, 0, jnp.where(zero, nothing, imag))
 
 
-def _sign(x: Any, y: Any) -> Any:
+def _sign(x: Array, y: Array) -> Parts:
     r = jnp.hypot(x, y)
     safe = jnp.where(r == 0, jnp.ones_like(r), r)
     return x / safe, y / safe
 
 
-def _log1p(x: Any, y: Any) -> Any:
+def _log1p(x: Array, y: Array) -> Parts:
     far = jnp.maximum(jnp.abs(x), jnp.abs(y)) > 0.5
     near = 0.5 * jnp.log1p(x * (2 + x) + y * y)
     return jnp.where(far, _log_size(1 + x, y), near), jnp.arctan2(y, 1 + x)
 
 
-def _expm1(x: Any, y: Any) -> Any:
+def _expm1(x: Array, y: Array) -> Parts:
     half = jnp.sin(0.5 * y)
     real, imag = jnp.expm1(x) * jnp.cos(y) - 2 * half * half, jnp.exp(x) * jnp.sin(y)
     return real, jnp.where(y == 0, y, imag)
 
 
-def _logistic(x: Any, y: Any) -> Any:
+def _logistic(x: Array, y: Array) -> Parts:
     """Returns 1 / (1 + exp(-z)), or exp(z) / (1 + exp(z)) on the left, by the smaller exponential u + iv."""
     u, v = _exp(-jnp.abs(x), y)
     size = (1 + u) * (1 + u) + v * v
     return jnp.where(x < 0, u + u * u + v * v, 1 + u) / size, v / size
 
 
-def _corner(x: Any, y: Any) -> Any:
+def _corner(x: Array, y: Array) -> Array:
     """Returns the angle of an infinite x + i|y|: a multiple of an eighth of a turn, or NaN beside NaN."""
     u, v = (jnp.where(jnp.isinf(a), jnp.copysign(1, a), 0 * a) for a in (x, y))
     return jnp.arctan2(jnp.abs(v), u)
 
 
-def _asinh(x: Any, y: Any) -> Any:
+def _asinh(x: Array, y: Array) -> Parts:
     """Uses roots of 1 + iz and 1 - iz, right on both sides of a branch cut (W. Kahan, 1987); so do the next ones."""
     a, b = _sqrt(1 - y, x)
     c, d = _sqrt(1 + y, -x)
@@ -195,7 +197,7 @@ def _asinh(x: Any, y: Any) -> Any:
     return jnp.where(endless, jnp.copysign(jnp.inf, x), real), jnp.where(endless, angle, imag)
 
 
-def _acos(x: Any, y: Any) -> Any:
+def _acos(x: Array, y: Array) -> Parts:
     a, b = _sqrt(1 - x, -y)
     c, d = _sqrt(1 + x, y)
     real, imag = 2 * jnp.arctan2(a, c), jnp.arcsinh(c * b - d * a)
@@ -203,7 +205,7 @@ def _acos(x: Any, y: Any) -> Any:
     return jnp.where(endless, _corner(x, y), real), jnp.where(endless, jnp.copysign(jnp.inf, -y), imag)
 
 
-def _acosh(x: Any, y: Any) -> Any:
+def _acosh(x: Array, y: Array) -> Parts:
     a, b = _sqrt(x - 1, y)
     c, d = _sqrt(x + 1, y)
     real, imag = jnp.arcsinh(a * c + b * d), 2 * jnp.arctan2(b, c)
@@ -211,7 +213,7 @@ def _acosh(x: Any, y: Any) -> Any:
     return jnp.where(endless, jnp.inf, real), jnp.where(endless, angle, imag)
 
 
-def _atanh(x: Any, y: Any) -> Any:
+def _atanh(x: Array, y: Array) -> Parts:
     size = jnp.abs(x)
     d = jnp.hypot(1 - size, y)
     real = 0.25 * jnp.log1p(4 * (size / d) / d)
@@ -221,21 +223,21 @@ def _atanh(x: Any, y: Any) -> Any:
     return jnp.copysign(jnp.where(far, 0, real), x), jnp.where(far, quarter, imag)
 
 
-def _exp2(x: Any, y: Any) -> Any:
+def _exp2(x: Array, y: Array) -> Parts:
     two = jnp.asarray(np.log(2), x.dtype)
     r = jnp.exp2(x)
     return jnp.where(y == 0, r, r * jnp.cos(two * y)), jnp.where(y == 0, y, r * jnp.sin(two * y))
 
 
-def _log2(x: Any, y: Any) -> Any:
+def _log2(x: Array, y: Array) -> Parts:
     scale = jnp.asarray(np.log(2), x.dtype)
     return _log_size(x, y) / scale, jnp.arctan2(y, x) / scale
 
 
-def _turned(function: Callable[..., Any]) -> Callable[..., Any]:
+def _turned(function: Callable[[Array, Array], Parts]) -> Callable[[Array, Array], Parts]:
     """Returns z -> -i f(iz)."""
 
-    def run(x: Any, y: Any) -> Any:
+    def run(x: Array, y: Array) -> Parts:
         a, b = function(-y, x)
         return b, -a
 
@@ -254,7 +256,7 @@ def _traced(name: str, dtype: DType, parts: int) -> Any:
     return traced_rule(_FORMULAS[name], scalar_struct(dtype.numpy, parts), {})
 
 
-def _formula(imp: Importer, name: str, elements: Sequence[Pair]) -> Any:
+def _formula(imp: Importer, name: str, elements: Sequence[Pair]) -> object:
     parts = [p for pair in elements for p in (pair if type(pair) is tuple else (pair,))]
     results = imp.call(_traced(name, parts[0].type.dtype, len(parts)), [rank0(p) for p in parts])
     return results[0][()] if len(results) == 1 else (results[0][()], results[1][()])

@@ -39,8 +39,11 @@ from qdtrace.trace.physical import is_pair
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from jax.core import ShapedArray
+
     from qdtrace.ir.builder import BlockBuilder
     from qdtrace.ir.program import Eqn
+    from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.importer.core import Importer
 
 UNROLLED_STEPS = 4
@@ -115,7 +118,7 @@ def _where_active(imp: Importer, active: Value, carry: Carry, new: Value, old: V
 
 @rule("scan", ignores={"unroll": "it is for speed", "ft_out": "results come in the order of the body's"})
 def scan(
-    imp: Importer, eqn: Any, *operands: Value, jaxpr: Any, length: int, reverse: bool,
+    imp: Importer, eqn: JaxprEqn, *operands: Value, jaxpr: Any, length: int, reverse: bool,
     num_consts: int = 0, num_carry: int = 0, ft_in: Any = None,
 ) -> list[Value]:  # fmt: skip
     """Imports `lax.scan` and `fori_loop` of constant length: a `for`; few steps over arrays are written out."""
@@ -168,7 +171,7 @@ def _store_row(imp: Importer, target: PrivateArray, at: Any, value: Value) -> No
 
 
 def _unrolled_scan(
-    imp: Importer, body: Any, consts: Sequence[Value], initial: Sequence[Value], xs: Sequence[Value],
+    imp: Importer, body: object, consts: Sequence[Value], initial: Sequence[Value], xs: Sequence[Value],
     y_avals: Sequence[Any], length: int, reverse: bool,
 ) -> list[Value]:  # fmt: skip
     carry: list[Value] = list(initial)
@@ -196,7 +199,7 @@ def _unrolled_scan(
 
 @rule("cond")
 def cond(
-    imp: Importer, eqn: Any, which: Value, *operands: Value, branches: Sequence[Any], branches_platforms: Any = None
+    imp: Importer, eqn: Any, which: Value, *operands: Value, branches: Sequence[object], branches_platforms: Any = None
 ) -> list[Value]:
     """Imports `lax.cond`, `lax.switch` and `lax.platform_dependent`: nested `if`s; only the taken branch runs."""
     avals = [v.aval for v in eqn.outvars]
@@ -225,7 +228,7 @@ def cond(
     return choose(0)
 
 
-def branch(imp: Importer, condition: Atom, avals: Sequence[Any], on_true: Any, on_false: Any) -> list[Value]:
+def branch(imp: Importer, condition: Atom, avals: Sequence[ShapedArray], on_true: Any, on_false: Any) -> list[Value]:
     """Emits an `if` whose results are scalars, or arrays in memory that both branches write."""
     opened, results = [], []
     for run in (on_true, on_false):

@@ -33,7 +33,7 @@ def folded(imp: MemoryOps, shape: Sequence[int], dtype: DType, inner: Sequence[i
         return imp.build(shape, dtype, one, type(start) is tuple)
     indices = [[imp.index(i) for i in index] for index in np.ndindex(*shape)]
 
-    def side_by_side(k: Sequence[Any], so_far: Sequence[Any]) -> list[Any]:
+    def side_by_side(k: Sequence[object], so_far: Sequence[object]) -> list[object]:
         return [join(index, k, element) for index, element in zip(indices, so_far, strict=True)]
 
     return array_of(fold_loop(imp, inner, [start] * len(indices), side_by_side), shape)
@@ -42,7 +42,7 @@ def folded(imp: MemoryOps, shape: Sequence[int], dtype: DType, inner: Sequence[i
 def fold_loop(
     imp: MemoryOps,
     shape: Sequence[int],
-    start: Sequence[Any],
+    start: Sequence[object],
     body: Callable[[list[Any], Sequence[Any]], Sequence[Any]],
 ) -> Sequence[Any]:
     """Carries elements through a loop nest, and returns the last ones."""

@@ -23,11 +23,13 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from qdtrace.trace.compat import JaxprEqn
+
 KEPT = 256
 """Most equations whose implementations are kept."""
 
 
-def implementation_of(eqn: Any, known: Sequence[np.ndarray | None] = ()) -> Any | None:
+def implementation_of(eqn: JaxprEqn, known: Sequence[np.ndarray | None] = ()) -> object:
     """Returns the closed jaxpr of an equation whose primitive another package implements; None where it has an effect.
 
     `known` has the operands that are constants: where the implementation needs values, it gets those.
@@ -72,7 +74,7 @@ def _traced(same: _Same) -> Any:
     return _trace(same.eqn, ())
 
 
-def _trace(eqn: Any, known: Sequence[np.ndarray | None]) -> Any:
+def _trace(eqn: Any, known: Sequence[np.ndarray | None]) -> object:
     name, function = eqn.primitive.name, eqn.primitive.impl
     avals = [v.aval for v in eqn.invars]
     operands = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals]

@@ -19,7 +19,7 @@ _INDEXED = {"dynamic_slice": 1, "dynamic_update_slice": 2, "gather": 1, "sort": 
 _CARRIED_ON = {"dynamic_update_slice", "select_n", *_SCATTERS}
 
 
-def dynamically_indexed(closed: Any, skip: int) -> list[bool]:
+def dynamically_indexed(closed: object, skip: int) -> list[bool]:
     """Returns, for each operand after the first `skip`, whether a traced index reads or writes it."""
     return list(_indexed(compat.open_jaxpr(closed)))[skip:]
 
@@ -50,7 +50,7 @@ def _indexed(jaxpr: Any) -> tuple[bool, ...]:
     return tuple(k in marked for k in range(len(jaxpr.invars)))
 
 
-def _implementation(eqn: Any) -> Any | None:
+def _implementation(eqn: Any) -> object:
     if eqn.primitive.name in TAUGHT or not is_foreign(eqn.primitive):
         return None
     try:
@@ -59,7 +59,7 @@ def _implementation(eqn: Any) -> Any | None:
         return None
 
 
-def _through(eqn: Any, called: Any, source: dict[Any, set[int]]) -> set[int]:
+def _through(eqn: Any, called: object, source: dict[Any, set[int]]) -> set[int]:
     """Returns the operands that an inner jaxpr indexes."""
     bodies = [(compat.open_jaxpr(called), range(len(eqn.invars)))] if called is not None else [*operand_maps(eqn)]
     if eqn.primitive is while_p:

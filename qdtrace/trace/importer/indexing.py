@@ -24,6 +24,7 @@ from qdtrace.trace.physical import is_pair
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.importer.core import Importer
     from qdtrace.trace.importer.values import Value
 
@@ -120,7 +121,7 @@ def _sliding(imp: Importer, x: np.ndarray, at: Sequence[Any], sizes: Sequence[in
 
 
 @rule("dynamic_update_slice")
-def dynamic_update_slice(imp: Importer, eqn: Any, x: Value, update: Value, *starts: Value) -> Value:
+def dynamic_update_slice(imp: Importer, eqn: JaxprEqn, x: Value, update: Value, *starts: Value) -> Value:
     """Returns the array with a block replaced at clamped traced starts."""
     at = [clamped(imp, imp.element(s, ()), n - m) for s, n, m in zip(starts, x.shape, update.shape, strict=True)]
     candidates = int(np.prod([n for n, k in zip(x.shape, at, strict=True) if type(k) is not Literal]))

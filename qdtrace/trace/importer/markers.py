@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from qdtrace.ir.program import Atom, Var
+    from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.importer.core import Importer
 
 _JUMPS = (break_p, continue_p)
@@ -50,7 +51,7 @@ def _jumps(items: Sequence[Any], nested: bool = False) -> Any:
 
 
 @item_rule(*_JUMPS)
-def _jump(imp: Importer, eqn: Any, rest: Sequence[Any], env: dict[Any, Value]) -> bool:
+def _jump(imp: Importer, eqn: JaxprEqn, rest: Sequence[Any], env: dict[Any, Value]) -> bool:
     imp.unlocated = eqn
     predicate = imp.element(imp.read(env, eqn.invars[0]), ())
     flow = imp.flow[-1]
@@ -74,7 +75,7 @@ def _open_flow(imp: Importer, items: Sequence[Any]) -> LoopFlow:
     return flow
 
 
-def _body(imp: Importer, flow: LoopFlow, items: Sequence[Any], env: dict[Any, Value]) -> None:
+def _body(imp: Importer, flow: LoopFlow, items: Sequence[JaxprEqn], env: dict[Any, Value]) -> None:
     if flow.skip is not None:
         imp.store_at(flow.skip, FALSE, ())
     imp.flow.append(flow)
@@ -85,7 +86,7 @@ def _body(imp: Importer, flow: LoopFlow, items: Sequence[Any], env: dict[Any, Va
 
 
 @item_rule("body")
-def _items(imp: Importer, items: Sequence[Any], env: dict[Any, Value]) -> None:
+def _items(imp: Importer, items: Sequence[JaxprEqn], env: dict[Any, Value]) -> None:
     _body(imp, _open_flow(imp, items), items, env)
 
 
@@ -142,7 +143,7 @@ def _for(imp: Importer, region: Any, rest: Sequence[Any], env: dict[Any, Value])
 
 
 @item_rule(while_p)
-def _while(imp: Importer, region: Any, rest: Sequence[Any], env: dict[Any, Value]) -> None:
+def _while(imp: Importer, region: Any, rest: Sequence[object], env: dict[Any, Value]) -> None:
     _set_loc(imp, region)
     loc = imp.loc
     body, tested = region.params["jaxprs"]
@@ -259,7 +260,7 @@ def load(imp: Importer, eqn: Any, handle: Value, *indices: Value, slices: Sequen
 
 
 @rule("qd_reach")
-def reach(imp: Importer, eqn: Any, handle: Value, *indices: Value, slices: Sequence[Any]) -> list[Value]:
+def reach(imp: Importer, eqn: JaxprEqn, handle: Value, *indices: Value, slices: Sequence[object]) -> list[Value]:
     """Emits the checks of a load whose value nobody uses."""
     checked(imp, _handle(imp, handle), slices, indices)
     return []
@@ -304,7 +305,7 @@ def accum(
 
 @rule("qd_accum_along")
 def accum_along(
-    imp: Importer, eqn: Any, *operands: Value, slices: Sequence[Any], op: str, directions: int
+    imp: Importer, eqn: JaxprEqn, *operands: Value, slices: Sequence[object], op: str, directions: int
 ) -> list[Value]:
     """Combines into elements of memory and of its twins.
 

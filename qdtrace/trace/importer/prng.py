@@ -66,7 +66,7 @@ def _split(key: Any, *, shape: Sequence[int]) -> Any:
     return _keys(batched(1)(lambda raw: threefry.split(raw, tuple(shape)))(jax.random.key_data(key)))
 
 
-def _split_key(first: Any, second: Any, position: Any, *, count: int, is_hash_of_position: bool) -> tuple[Any, Any]:
+def _split_key(first: Any, second: object, position: Any, *, count: int, is_hash_of_position: bool) -> tuple[Any, Any]:
     """Returns the words of one of `count` keys made from a key.
 
     It is the hash of its position; before JAX's setting `threefry_partitionable`, its words are among those of the
@@ -138,7 +138,7 @@ def _word(imp: Importer, key: Value, index: Sequence[Any]) -> Any:
 
 
 @decomposition("iota_2x32_shape")
-def iota_2x32_shape(*, shape: Sequence[int]) -> Any:
+def iota_2x32_shape(*, shape: Sequence[int]) -> object:
     """Returns the high and low words of 0, 1, 2, ... in a shape."""
     low = jax.lax.iota(np.uint32, prod(shape)).reshape(shape)
     return jnp.zeros_like(low), low

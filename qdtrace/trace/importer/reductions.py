@@ -127,7 +127,7 @@ def _cumulative(name: str) -> Callable[..., Value]:
 
 
 def scanned(
-    imp: Importer, x: Value, axis: int, reverse: bool, combine: Combine, narrow: Any, aval: Any, begin: Any
+    imp: Importer, x: Value, axis: int, reverse: bool, combine: Combine, narrow: object, aval: Any, begin: Any
 ) -> Value:
     """Returns running totals along an axis, which are of type `aval` until all are known, and then of type `narrow`.
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
+    from jax.core import ShapedArray
 
     from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.importer.scalars import ScalarOps
@@ -55,7 +56,7 @@ class Rule:
     """All keyword arguments."""
     ignores: Mapping[str, str] = field(default_factory=dict[str, str])
     """Parameter -> why no value depends on it."""
-    assumes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    assumes: Mapping[str, object] = field(default_factory=dict[str, Any])
     """Parameter -> the value that the rule is right for."""
     takes_all: str = ""
     """Why the rule is right whatever the parameters are."""
@@ -248,7 +249,7 @@ def traced_rule(fn: Callable[..., Any], avals: Sequence[Any], params: dict[str, 
         return _traced_rule(fn, avals, params)
 
 
-def _traced_rule(fn: Callable[..., Any], avals: Sequence[Any], params: dict[str, Any]) -> Any:
+def _traced_rule(fn: Callable[..., object], avals: Sequence[ShapedArray], params: dict[str, object]) -> object:
     try:
         shapes = tuple((a.shape, a.dtype) for a in avals)
         key = (fn, shapes, tuple(params.items()), _settings())

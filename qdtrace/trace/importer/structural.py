@@ -16,6 +16,7 @@ from qdtrace.trace.physical import is_pair
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.importer.core import Importer
 
     Remap = Callable[[Sequence[Any]], Sequence[Any]]
@@ -158,7 +159,7 @@ def transpose(imp: Importer, eqn: Any, x: Value, *, permutation: Sequence[int]) 
 
 @rule("slice")
 def slice_(
-    imp: Importer, eqn: Any, x: Value, *,
+    imp: Importer, eqn: JaxprEqn, x: Value, *,
     start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None,
 ) -> Value:  # fmt: skip
     """Returns a constant slice."""
@@ -195,7 +196,7 @@ def tile(imp: Importer, eqn: Any, x: Value, *, reps: Sequence[int]) -> Value:
 
 
 @rule("rev")
-def rev(imp: Importer, eqn: Any, x: Value, *, dimensions: Sequence[int]) -> Value:
+def rev(imp: Importer, eqn: JaxprEqn, x: Value, *, dimensions: Sequence[int]) -> Value:
     """Reverses axes."""
     if isinstance(x, np.ndarray):
         return np.flip(x, tuple(dimensions)) if dimensions else x
@@ -204,7 +205,7 @@ def rev(imp: Importer, eqn: Any, x: Value, *, dimensions: Sequence[int]) -> Valu
 
 
 @rule("concatenate")
-def concatenate(imp: Importer, eqn: Any, *pieces: Value, dimension: int) -> Value:
+def concatenate(imp: Importer, eqn: JaxprEqn, *pieces: Value, dimension: int) -> Value:
     """Returns pieces one after the other along an axis."""
     axis = dimension
     if not _large(imp, eqn, pieces):
@@ -225,7 +226,7 @@ def stack(imp: Importer, eqn: Any, *pieces: Value, axis: int) -> Value:
 
 
 @rule("unstack")
-def unstack(imp: Importer, eqn: Any, x: Value, *, axis: int) -> list[Value]:
+def unstack(imp: Importer, eqn: JaxprEqn, x: Value, *, axis: int) -> list[Value]:
     """Returns one value for each position of an axis."""
     return [take(imp, x, k, axis) for k in range(x.shape[axis])]
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     from qdtrace.ir.program import Atom
+    from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.importer.core import Importer
     from qdtrace.trace.importer.values import Value
 
@@ -33,7 +34,7 @@ def tells(eqn: Any) -> bool:
 
 
 @rule(PRINT, CALLBACK, takes_all="JAX itself runs the equation, with numbers")
-def tell(imp: Importer, eqn: Any, *operands: Value, **_: Any) -> list[Value]:
+def tell(imp: Importer, eqn: JaxprEqn, *operands: Value, **_: object) -> list[Value]:
     """Hands values of this iteration to Python."""
     imp.locate()
     scalars: list[Atom] = []

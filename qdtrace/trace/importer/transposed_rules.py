@@ -24,6 +24,8 @@ from qdtrace.trace.physical import is_pair
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from jax.core import ShapedArray
+
     from qdtrace.ir.custom import Tangents
     from qdtrace.ir.program import Atom, Block, Loc
     from qdtrace.trace.importer.core import Importer
@@ -157,7 +159,7 @@ def is_inexact(aval: Any) -> bool:
     return bool(jnp.issubdtype(aval.dtype, jnp.inexact))
 
 
-def width(aval: Any) -> int:
+def width(aval: ShapedArray) -> int:
     return int(np.prod(aval.shape)) * (2 if is_pair(aval) else 1)
 
 
@@ -225,7 +227,7 @@ def tied(imp: Importer, values: Sequence[Value], outs: Sequence[Any], atoms: Any
 
 
 def with_transpose(
-    imp: Importer, eqn: Any, operands: Sequence[Value], closed: Any, given: list[Value], count: int | None = None
+    imp: Importer, eqn: Any, operands: Sequence[Value], closed: object, given: list[Value], count: int | None = None
 ) -> list[Value]:
     """Returns results that `closed` gives for `given`, transposed as JAX does it if all fit into registers.
 

@@ -52,7 +52,7 @@ class Uses:
     """Positions of equations without effect that no result depends on. Derivatives leave such, and failing in one
     that JAX drops would be wrong."""
 
-    def release(self, position: int, eqn: JaxprEqn, held: dict[Any, Value]) -> list[Value]:
+    def release(self, position: int, eqn: JaxprEqn, held: dict[Var, Value]) -> list[Value]:
         """Lets go of operands that no later equation reads, unless this one reads them twice, by one name or by two.
 
         Gives those among them that show other arrays: these must not change before the equation has read them.
@@ -94,7 +94,7 @@ def uses_of_jaxpr(jaxpr: Any) -> Uses:
     return _uses([None if k in dead else e for k, e in enumerate(jaxpr.eqns)], jaxpr.outvars, dead)
 
 
-def uses_of_items(items: Sequence[JaxprEqn], results: Iterable[Any] = ()) -> Uses:
+def uses_of_items(items: Sequence[JaxprEqn], results: Iterable[object] = ()) -> Uses:
     """Returns the reads of equations and regions; what a region reads is not known to be read once."""
     return _uses(items, results, frozenset())
 
