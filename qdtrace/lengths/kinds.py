@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from qdtrace.backend import backend
-from qdtrace.errors import QdError, warn
+from qdtrace.errors import QdError, user_loc, warn
 from qdtrace.frozen import frozen
 from qdtrace.ir.program import ref_type
 from qdtrace.lengths.memory import Form, Place, on_host
@@ -90,7 +90,7 @@ class Kind:
 
     def _pin(self, why: str) -> None:
         self.is_pinned = True
-        warn(f"`{self.name}` is compiled for each length, in spite of sizes='any': {why}", None)
+        warn(f"`{self.name}` is compiled for each length, in spite of sizes='any': {why}", user_loc())
 
     def _found(self, leaves: Sequence[Any]) -> Form | None:
         if not self.graphs:
