@@ -83,7 +83,7 @@ def _of_pieces(x: Any, y: Any, dimension_numbers: Any) -> Any:
     rest = term(0, 0) + (-whole)
     for pair in _TERMS:
         rest = rest + term(*pair)
-    return whole + rest
+    return jnp.where(jnp.abs(whole) < jnp.inf, whole + rest, whole)  # an infinite sum has no rest: inf - inf
 
 
 def pieces_of(x: Any) -> list[Any]:

@@ -82,6 +82,13 @@ def test_a_product_that_leaves_the_range_within_a_loop() -> None:
     np.testing.assert_array_equal(by_kernel(chained, a, b), jax.vmap(chained)(a, b))
 
 
+def test_a_last_product_beyond_the_range_is_infinite() -> None:
+    a, b = jnp.full((2, 5, 5), 2.0**20, jnp.float32).at[1].multiply(-1), jnp.full((2, 5, 5), 2.0**60, jnp.float32)
+    want = jax.vmap(chained)(a, b)
+    assert np.array_equal(np.isinf(want), np.full((2, 5, 5), True))
+    np.testing.assert_array_equal(by_kernel(chained, a, b), want)
+
+
 def test_lanes_beside_nan_need_no_second_run() -> None:
     x = jnp.ones((16, 16)).at[2, 3].set(jnp.nan)
     with pieces.made_by("pieces") as conditions:
