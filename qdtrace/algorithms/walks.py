@@ -105,9 +105,10 @@ def _walk(
             up = zeros_below(rest)
             node.value = jnp.where(rest == 0, 0, (here >> up) ^ 1)
             trail.value = (rest >> up) & ~1
-    index = found.value
-    is_found = index >= 0
-    return index, jnp.where(is_found, _value(test, jnp.maximum(index, 0), what, dtype), nothing)
+    index, value = found.value, local(nothing)
+    with when(index >= 0):  # where nothing is found, no derivative of `test` is taken either
+        value.value = _value(test, index, what, dtype)
+    return index, value.value
 
 
 def _value(test: Callable[[Any], Any], item: Any, what: str, dtype: Any) -> Any:

@@ -253,3 +253,27 @@ def test_refusals(function, text):
 
     with pytest.raises((qd.TraceValueError, qd.TraceTypeError), match=text):
         wrong(np.zeros((3, 2), np.float32))
+
+
+def test_a_ray_that_hits_nothing_has_no_derivative():
+    """Also where that of the test is not finite: the root of a negative number, of a ball that is missed."""
+    balls = jnp.array([[0.0, 0.0, 5.0], [9.0, 9.0, 9.0]])
+
+    @qd.jit
+    def depths(origins):
+        tree, out = qd.boxes(balls - 1.0, balls + 1.0), qd.zeros(origins.shape[0], origins.dtype)
+        for i in qd.range(origins.shape[0]):
+            start = origins[i]
+
+            def hit(j, start=start):
+                to = balls[j] - start
+                square = 1.0 - to[0] ** 2 - to[1] ** 2
+                return jnp.where(square >= 0, to[2] - jnp.sqrt(square), jnp.inf)
+
+            j, t = tree.ray(start, jnp.array([0.0, 0.0, 1.0]), hit)
+            with qd.when(j >= 0):
+                out[i] = t
+        return out
+
+    slopes = jax.grad(lambda o: depths(o).sum())(jnp.array([[0.0, 0.0, 0.0], [3.0, 0.0, 0.0], [0.6, 0.0, 0.0]]))
+    np.testing.assert_allclose(slopes, [[0, 0, -1], [0, 0, 0], [0.75, 0, -1]], atol=1e-6)
