@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 from jax.core import Tracer
 
@@ -25,6 +24,7 @@ from qdtrace.ir.memory import written
 from qdtrace.ir.program import Atom, Literal, Program, Task, Var, is_global, literal, ref_type
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import walk_eqns, walk_task
+from qdtrace.trace import compat
 from qdtrace.trace.dtypes import as_jax
 from qdtrace.trace.importer.values import array_of
 
@@ -155,7 +155,8 @@ class Segment:
         """Returns the parameter of an array that is a constant of an inner jaxpr."""
         if isinstance(array, Tracer):
             self.hoists_tracer = True
-        with jax.ensure_compile_time_eval():  # under a jax.jit it would be a tracer
+            return self.param(as_jax(array))
+        with compat.outside_of_traces():  # under a jax.jit or jax.vjp it would be a tracer, and programs are kept
             return self.param(as_jax(array))
 
     def _new_param(self, value: Any, hint: str) -> Var:

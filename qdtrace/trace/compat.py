@@ -275,6 +275,11 @@ def named_axis(name: Any, size: int) -> AbstractContextManager[Any]:
     return nullcontext() if name is None else extend_axis_env_nd([(name, size)])
 
 
+def outside_of_traces() -> AbstractContextManager[object]:
+    """Returns a block in which operations on values run, whatever traces are around."""
+    return jax.ensure_compile_time_eval() if eval_trace is None else set_current_trace(eval_trace)
+
+
 def axes_of(eqn: JaxprEqn) -> tuple[Any, ...]:
     """Returns the named axes that an equation is a collective of."""
     found = eqn.params.get("axis_name", eqn.params.get("axes", ()))

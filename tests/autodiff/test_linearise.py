@@ -181,8 +181,11 @@ def test_like_jax(name):
     ct = RNG.normal(size=out.shape) + (1j * RNG.normal(size=out.shape) if out.dtype.kind == "c" else 0)
     ct = jnp.asarray(ct).astype(out.dtype)
     (want,) = jax.jit(lambda x, ct: jax.vjp(jax.vmap(f), x)[1](ct))(x, ct)
-    (got,) = jax.vjp(qd.vmap(f), x)[1](ct)
+    mapped = qd.vmap(f)
+    (got,) = jax.vjp(mapped, x)[1](ct)
     np.testing.assert_allclose(got, want, rtol=1e-8, atol=1e-10)
+    (again,) = jax.jit(lambda x, ct: jax.vjp(mapped, x)[1](ct))(x, ct)  # what one trace has made serves in another
+    np.testing.assert_allclose(again, want, rtol=1e-8, atol=1e-10)
 
 
 ONES = np.ones(2, complex)
