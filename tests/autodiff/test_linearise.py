@@ -181,11 +181,9 @@ def test_like_jax(name):
     ct = RNG.normal(size=out.shape) + (1j * RNG.normal(size=out.shape) if out.dtype.kind == "c" else 0)
     ct = jnp.asarray(ct).astype(out.dtype)
     (want,) = jax.jit(lambda x, ct: jax.vjp(jax.vmap(f), x)[1](ct))(x, ct)
-    mapped = qd.vmap(f)
-    (got,) = jax.vjp(mapped, x)[1](ct)
-    np.testing.assert_allclose(got, want, rtol=1e-8, atol=1e-10)
-    (again,) = jax.jit(lambda x, ct: jax.vjp(mapped, x)[1](ct))(x, ct)  # what one trace has made serves in another
-    np.testing.assert_allclose(again, want, rtol=1e-8, atol=1e-10)
+    adjoint = lambda x, ct, mapped=qd.vmap(f): jax.vjp(mapped, x)[1](ct)  # noqa: E731
+    for run in (adjoint, jax.jit(adjoint)):  # what one trace has made serves in another
+        np.testing.assert_allclose(*run(x, ct), want, rtol=1e-8, atol=1e-10)
 
 
 ONES = np.ones(2, complex)
