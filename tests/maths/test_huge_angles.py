@@ -118,4 +118,5 @@ def test_error_of_kernels(name: str, dtype: DType, fast_math: bool):
     (got,) = execute_kernels(program, [x], EmitOptions(fast_math))
     assert ulps(got[:-4], exact(name, dtype)).max() <= BOUND
     assert np.isnan(got[-4:-1]).all()
-    assert got[-1] == compiled(name, dtype, 1)(x[-1:])[0]
+    # kernels of f32 reduce by quarter turns, code of a CPU by half turns
+    np.testing.assert_array_max_ulp(got[-1:], compiled(name, dtype, 1)(x[-1:]), maxulp=1)
