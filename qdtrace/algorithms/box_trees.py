@@ -5,23 +5,20 @@ What a tree holds is in `levels`, how it is searched for the closest item and al
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 
-from qdtrace.algorithms.arguments import array_of
 from qdtrace.algorithms.levels import Levels, levels_of, next_node, places_of
+from qdtrace.algorithms.near_loops import NearLoop, check_in_loop, positions_of
 from qdtrace.algorithms.sorting import argsort
 from qdtrace.algorithms.walks import closest, first_hit
-from qdtrace.errors import TraceTypeError, TraceValueError, boundary, user_loc
+from qdtrace.errors import TraceValueError, boundary, user_loc
 from qdtrace.trace import markers
 from qdtrace.trace.arguments import as_values
 from qdtrace.trace.cells import local
-from qdtrace.trace.context import current, emit
-from qdtrace.trace.diagnosis.lint import check_iteration
-from qdtrace.trace.diagnosis.results import Use, expect_use
+from qdtrace.trace.context import emit
 from qdtrace.trace.loops import while_
 
 if TYPE_CHECKING:
@@ -32,21 +29,16 @@ if TYPE_CHECKING:
 _NAME = "boxes.near"
 
 
-class NearBoxes:
+class NearBoxes(NearLoop):
     """The loop of `Boxes.near`."""
 
     def __init__(self, tree: Boxes, place: Any, radius: Any) -> None:
-        self._tree, self._place, self._radius = tree, place, radius
-        self.use: Use = expect_use(self, _NAME, "for j in tree.near(p, radius):")
-
-    def __iter__(self) -> Iterator[jax.Array]:
-        _check_in_loop(_NAME)
-        self.use.is_made = True
-        check_iteration(sys._getframe(1), _NAME)  # pyright: ignore[reportPrivateUsage]
-        return self._trace()
+        super().__init__(_NAME, "for j in tree.near(p, radius):", place, radius)
+        self._tree = tree
 
     def _trace(self) -> Iterator[jax.Array]:
-        levels, place, radius = self._tree.levels, self._place, self._radius
+        levels, place = self._tree.levels, self.place
+        radius = jax.lax.stop_gradient(jnp.asarray(self.radius, levels.nodes.dtype))
         if not self._tree.count:
             return
         most = jnp.where(radius >= 0, radius * radius, -1)
@@ -135,11 +127,7 @@ class Boxes:
         Raises:
             TraceValueError: `place` has another shape, or the loop stands outside of loops.
         """
-        place = _row(self, place, _NAME, "place")
-        if jnp.ndim(radius):
-            raise TraceValueError.here(f"{_NAME} needs a number as radius, got shape {jnp.shape(radius)}")
-        radius = jax.lax.stop_gradient(jnp.asarray(as_values(radius), self.levels.nodes.dtype))
-        return NearBoxes(self, place, radius)
+        return NearBoxes(self, _row(self, place, _NAME, "place"), radius)
 
     @boundary
     def closest(self, place: ArrayLike, test: Callable[[jax.Array], ArrayLike]) -> tuple[jax.Array, jax.Array]:
@@ -169,7 +157,7 @@ class Boxes:
             TraceTypeError: `test` is no function, or gives no float.
             TraceValueError: `place` has another shape, `test` gives an array, or the call stands outside of loops.
         """
-        _check_in_loop("boxes.closest")
+        check_in_loop("boxes.closest")
         return closest(self.levels, _row(self, place, "boxes.closest", "place"), test)
 
     @boundary
@@ -194,7 +182,7 @@ class Boxes:
             TraceValueError: `origin` or `direction` has another shape, `test` gives an array, or the call stands
                 outside of loops.
         """
-        _check_in_loop("boxes.ray")
+        check_in_loop("boxes.ray")
         start, along = _row(self, origin, "boxes.ray", "origin"), _row(self, direction, "boxes.ray", "direction")
         return first_hit(self.levels, start, along, test)
 
@@ -231,16 +219,7 @@ def boxes(low: Any, high: Any) -> Boxes:
 
 def _corners(low: Any, high: Any, what: str) -> tuple[Any, Any]:
     """Returns corners as floats of one dtype; they have no derivative."""
-    arrays = [jax.lax.stop_gradient(array_of(as_values(corner), what)) for corner in (low, high)]
-    for array in arrays:
-        if not jnp.issubdtype(array.dtype, jnp.floating):
-            raise TraceTypeError.here(
-                f"{what} needs corners of floats, got {array.dtype}", help="`.astype(jnp.float32)`"
-            )
-        if array.ndim != 2 or not 1 <= array.shape[1] <= 3:
-            raise TraceValueError.here(
-                f"{what} needs corners of shape (n, 1), (n, 2) or (n, 3), got {array.shape}", help="a row is a corner"
-            )
+    arrays = [positions_of(corner, what, "corners", "corner") for corner in (low, high)]
     if arrays[0].shape != arrays[1].shape:
         raise TraceValueError.here(
             f"{what} needs as many low corners as high ones, got shapes {arrays[0].shape} and {arrays[1].shape}"
@@ -254,10 +233,3 @@ def _row(tree: Boxes, value: Any, what: str, called: str) -> Any:
     if row.shape != (tree.axes,):
         raise TraceValueError.here(f"{what} needs {called} of shape {(tree.axes,)}, got {row.shape}", help="give a row")
     return row.astype(tree.levels.nodes.dtype)
-
-
-def _check_in_loop(what: str) -> None:
-    if not current(what).in_thread:
-        raise TraceValueError.here(
-            f"{what} needs to be in a loop", help="put the loop over places around it: `for i in qd.range(n):`"
-        )

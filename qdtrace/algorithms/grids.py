@@ -8,13 +8,12 @@ too far away by their distance.
 from __future__ import annotations
 
 import math
-import sys
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 
-from qdtrace.algorithms.arguments import array_of
+from qdtrace.algorithms.near_loops import NearLoop, positions_of
 from qdtrace.algorithms.packing import segments
 from qdtrace.algorithms.sorting import argsort
 from qdtrace.errors import TraceTypeError, TraceValueError, boundary, user_loc
@@ -22,8 +21,6 @@ from qdtrace.trace import markers
 from qdtrace.trace.arguments import as_values
 from qdtrace.trace.cells import local
 from qdtrace.trace.context import current, emit
-from qdtrace.trace.diagnosis.lint import check_iteration
-from qdtrace.trace.diagnosis.results import Use, expect_use
 from qdtrace.trace.indexing import shown
 from qdtrace.trace.loops import range as qd_range
 
@@ -38,28 +35,18 @@ _FARTHEST = 2.0**30
 _NAME = "grid.near"
 
 
-class Near:
+class Near(NearLoop):
     """The loop of `Grid.near`."""
 
     def __init__(self, grid: Grid, place: Any, radius: Any) -> None:
-        self._grid, self._place, self._radius = grid, place, radius
-        self.use: Use = expect_use(self, _NAME, "for j in grid.near(p, radius):")
-
-    def __iter__(self) -> Iterator[jax.Array]:
-        context = current(_NAME)
-        if not context.in_thread:
-            raise TraceValueError.here(
-                f"{_NAME} needs to be in a loop", help="put the loop over places around it: `for i in qd.range(n):`"
-            )
-        self.use.is_made = True
-        check_iteration(sys._getframe(1), _NAME)  # pyright: ignore[reportPrivateUsage]
-        return self._trace()
+        super().__init__(_NAME, "for j in grid.near(p, radius):", place, radius)
+        self._grid = grid
 
     def _trace(self) -> Iterator[jax.Array]:
-        grid, place = self._grid, self._place
+        grid, place = self._grid, self.place
         if not grid.count:
             return
-        radius = jax.lax.stop_gradient(jnp.asarray(self._radius, place.dtype))
+        radius = jax.lax.stop_gradient(jnp.asarray(self.radius, place.dtype))
         low, length, total = grid.reached(place, radius)
         everything = total > grid.buckets
         left, is_left = local(False), False
@@ -173,9 +160,7 @@ class Grid:
                 f"{_NAME} needs a place of shape {(self.axes,)}, got {place.shape}",
                 help="give a row: `grid.near(x[i], r)`",
             )
-        if jnp.ndim(radius):
-            raise TraceValueError.here(f"{_NAME} needs a number as radius, got shape {jnp.shape(radius)}")
-        return Near(self, place.astype(self.positions.dtype), as_values(radius))
+        return Near(self, place.astype(self.positions.dtype), radius)
 
 
 @boundary
@@ -205,13 +190,7 @@ def grid(positions: Any, cell: float) -> Grid:
         TraceTypeError: positions are no floats, or `cell` is no Python number.
         TraceValueError: positions have another shape, or `cell` is not positive and finite.
     """
-    x = jax.lax.stop_gradient(array_of(as_values(positions), "qd.grid"))
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        raise TraceTypeError.here(f"qd.grid needs positions of floats, got {x.dtype}", help="`.astype(jnp.float32)`")
-    if x.ndim != 2 or not 1 <= x.shape[1] <= 3:
-        raise TraceValueError.here(
-            f"qd.grid needs positions of shape (n, 1), (n, 2) or (n, 3), got {x.shape}", help="a row is a point"
-        )
+    x = positions_of(positions, "qd.grid", "positions", "point")
     if not isinstance(cell, int | float):  # pyright: ignore[reportUnnecessaryIsInstance] - a user may pass anything
         raise TraceTypeError.here(
             f"qd.grid needs the side of a cell as a Python number, got {shown(cell)}",

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 from jax.interpreters import batching
 
-from qdtrace.compose.told import Told
 from qdtrace.frozen import frozen
-from qdtrace.lengths.opened import PinnedError
+from qdtrace.lengths.traced import flat_results
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:
@@ -70,11 +69,7 @@ def mapped_staging(staging: Staging, structure: Any, axes: Sequence[int | None])
 
             def one(*leaves: Any) -> list[Any]:
                 nonlocal tree
-                args, kwargs = jax.tree.unflatten(structure, leaves)
-                results = staged(*args, **kwargs)
-                if type(results) is Told:
-                    raise PinnedError("it prints, or calls back")
-                found, tree = jax.tree.flatten(results)
+                found, tree = flat_results(staged, leaves, structure)
                 common[:] = map(compat.trace_ctx.trace.to_batch_info, found)
                 return [x for x, (_, axis) in zip(found, common, strict=True) if axis is not None]
 

@@ -65,11 +65,7 @@ def trace_call(staging: Callable[[Programs], Callable[..., Any]], leaves: Sequen
 
     def flat(*leaves: Any) -> list[Any]:
         nonlocal tree
-        args, kwargs = jax.tree.unflatten(structure, leaves)
-        results = staged(*args, **kwargs)
-        if type(results) is Told:
-            raise PinnedError("it prints, or calls back")
-        out, tree = jax.tree.flatten(results)
+        out, tree = flat_results(staged, leaves, structure)
         return out
 
     made: Any = jax.make_jaxpr(flat)(*leaves)
@@ -84,6 +80,15 @@ def trace_call(staging: Callable[[Programs], Callable[..., Any]], leaves: Sequen
         raise PinnedError("it runs with `debug` or `deterministic`")
     skeleton = skeleton_of(program.program)
     return Trace(skeleton, program.options, tuple(operands), tuple(outs), tree)
+
+
+def flat_results(staged: Callable[..., Any], leaves: Sequence[Any], structure: Any) -> tuple[list[Any], Any]:
+    """Returns leaves and structure of a call's results. Raises PinnedError if it prints."""
+    args, kwargs = jax.tree.unflatten(structure, leaves)
+    results = staged(*args, **kwargs)
+    if type(results) is Told:
+        raise PinnedError("it prints, or calls back")
+    return jax.tree.flatten(results)
 
 
 class _Walk:
