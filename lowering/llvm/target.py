@@ -90,6 +90,11 @@ class Target:
         """Returns whether LLVM makes instructions of gathers, as it does where these are fast."""
         return self.has_masks or (self.vector_bits == 256 and _makes_gathers(self))
 
+    @property
+    def packs_masks(self) -> bool:
+        """Returns whether LLVM packs and unpacks masks that cross blocks, as with AVX2 (`lowering/simd/live_lanes`)."""
+        return self.vector_bits == 256 and not self.has_masks
+
     @staticmethod
     def host() -> Target:
         """Returns the host's processor; `QD_CPU_TARGET` forces another kind that it can run (`here`)."""

@@ -46,22 +46,29 @@ class LaneCarries(Carries):
         self.step(body)
         for n, (param, out) in enumerate(zip(self.params, self.eqn.outvars, strict=True)):
             if self.kept[n]:
-                spread = self._remember(n, body)
-                self.remembered[n] = self.lanes.blended(live, param.dtype, spread, self.remembered[n])
+                self.remembered[n] = self._remember(n, body, live)
             # a value that is dead after the loop needs no blending
             if not self.uniform[n] and out in self.f.facts.used:
                 self.values[n] = self.lanes.blended(live, param.dtype, self.values[n], before[n])
 
-    def _remember(self, n: int, body: Block) -> list[str]:
-        """Returns the next value of a scalar carry in all lanes. A counter is incremented as a vector: that is one
-        masked addition, where a broadcast of the scalar would be a move between register files in every step."""
-        f, param, result = self.lanes, self.params[n], body.results[n]
+    def _remember(self, n: int, body: Block, live: Mask) -> list[str]:
+        """Returns the next values of a scalar carry, in the lanes that ran the iteration.
+
+        A counter is incremented as a vector: that is one masked addition, where a broadcast of the scalar would be a
+        move between register files in every step.
+        """
+        f, param, result, old = self.lanes, self.params[n], body.results[n], self.remembered[n]
         made = next((e for e in body.eqns if result in e.outvars and e.primitive in (ADD, SUB)), None)
-        if made is not None and made.invars[0] is param and isinstance(made.invars[1], Literal):
-            by, rule = made.invars[1], RULES[made.primitive.name]
-            held = enumerate(self.remembered[n])
-            return [rule(f.vector, param.dtype, [old, f.vector_of(by, v)], {}, made.invars) for v, old in held]
-        return f.vectors_of(result)
+        if made is None or made.invars[0] is not param or not isinstance(made.invars[1], Literal):
+            return f.blended(live, param.dtype, f.vectors_of(result), old)
+        by = made.invars[1]
+        if live.numbers is not None and by.value == 1 and param.dtype.is_integer and param.dtype.bits == 32:
+            name = "sub" if made.primitive is ADD else "add"  # of -1 in a lane that is on
+            type_ = f.vector.type(param.dtype)
+            return [f.vector.binary(name, type_, a, b) for a, b in zip(old, live.numbers, strict=True)]
+        rule = RULES[made.primitive.name]
+        new = [rule(f.vector, param.dtype, [a, f.vector_of(by, v)], {}, made.invars) for v, a in enumerate(old)]
+        return f.blended(live, param.dtype, new, old)
 
     def flat(self) -> list[str]:
         """Returns all current values in the order of the phis."""

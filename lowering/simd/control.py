@@ -22,6 +22,7 @@ from lowering.simd.descriptions import Mask
 from lowering.simd.divergence.counted import counts_alike, emit_counted
 from lowering.simd.divergence.lane_counts import count, count_entry
 from lowering.simd.lane_facts import is_quiet
+from lowering.simd.live_lanes import LiveLanes
 from qdtrace.analysis.branches import runs_both
 from qdtrace.analysis.index.induction import conjuncts
 from qdtrace.ir.carries import carried_params
@@ -148,22 +149,23 @@ def _divergent_for(f: LaneFrame, eqn: Eqn) -> None:
     counter = f.is_uniform(body.params[0])
     lasts, steps, firsts = f.vectors_of(stop), f.vectors_of(step), f.vectors_of(start)
     carries = LaneCarries(f, eqn, eqn.initials, carried_params(eqn, body))
-    live = f.narrowed(f.mask, [enters(firsts[v], lasts[v], steps[v]) for v in each])
+    entered = LiveLanes.of(f, f.narrowed(f.mask, [enters(firsts[v], lasts[v], steps[v]) for v in each]))
     loop, done = text.fresh_label("for"), text.fresh_label("done")
-    text.branch(f.any(live), loop, done)
+    text.branch(entered.any(), loop, done)
     before = text.label
     text.begin(loop)
     phis = Phis(f, before)
-    masks = tuple(phis.add(o.bits, m) for m in live)
+    live = entered.carried(phis)
     kind = REGISTER[d]
     indices = [phis.add(kind, f.scalar_of(start))] if counter else [phis.add(o.type(d), r) for r in firsts]
     carries.open(phis)
-    with f.region(Mask(masks)):
+    mask = live.mask()
+    with f.region(mask):
         f.bind(body.params[0], indices)
         carries.bind(carried_params(eqn, body))
-        count(f, eqn, masks, f.vectors)
+        count(f, eqn, mask.vectors or (), f.vectors)
         f.emit(body.eqns)
-        carries.step_in(body, Mask(masks))
+        carries.step_in(body, mask)
         if counter:
             following = [text.op(f"add {kind} {indices[0]}, {f.scalar_of(step)}")]
             now, then = f.spread(kind, indices[0]), f.spread(kind, following[0])
@@ -171,12 +173,12 @@ def _divergent_for(f: LaneFrame, eqn: Eqn) -> None:
         else:
             following = [o.binary("add", o.type(d), indices[v], steps[v]) for v in each]
             again = [goes_on(indices[v], following[v], lasts[v], steps[v]) for v in each]
-        left = f.narrowed(Mask(masks), again)
-        condition = f.any(left)
+        left = live.narrowed(again)
+        condition = left.any()
         poll_in(f, eqn)
     latch = text.label
     text.branch(condition, loop, done)
-    phis.close([*left, *following, *carries.flat()], latch)
+    phis.close([*left.registers, *following, *carries.flat()], latch)
     text.begin(done)
     carries.merge(before, latch)
 
@@ -197,34 +199,35 @@ def _divergent_while(f: LaneFrame, eqn: Eqn) -> None:
     useless iterations cost less than the tests.
     """
     text, (test, body) = f.text, eqn.blocks
-    quiet, each = is_quiet(eqn), range(f.vectors)
+    quiet = is_quiet(eqn)
     carries = LaneCarries(f, eqn, eqn.invars, body.params)
     loop, inside, done = text.fresh_label("while"), text.fresh_label("body"), text.fresh_label("done")
+    entered = LiveLanes.of(f, [f.mask_of(f.mask, v) for v in range(f.vectors)])
     before = text.label
     text.jump(loop)
     text.begin(loop)
     phis = Phis(f, before)
     counter = phis.add("i32", "0") if quiet else ""
-    masks = tuple(phis.add(f.vector.bits, f.mask_of(f.mask, v)) for v in each)
+    live = entered.carried(phis)
     carries.open(phis)
-    with f.region(Mask(masks, nonempty=not quiet)):
+    with f.region(live.mask(nonempty=not quiet)):
         carries.bind(test.params)
         f.emit(test.eqns)
         held = carries.flat()
         common, own = _conjuncts(f, test)
-        live = masks
         for condition in own:
-            live = f.narrowed(Mask(live), f.vectors_of(condition))
-        goes_on = [f.scalar_of(c) for c in common] + ([] if quiet else [f.any(live)])
+            live = live.narrowed(f.vectors_of(condition))
+        goes_on = [f.scalar_of(c) for c in common] + ([] if quiet else [live.any()])
         tested = text.label
         text.branch(_all(f, goes_on), inside, done)
         text.begin(inside)
-        with f.region(Mask(live, nonempty=not quiet)):
-            count(f, eqn, live, f.vectors)
+        mask = live.mask(nonempty=not quiet)
+        with f.region(mask):
+            count(f, eqn, mask.vectors or (), f.vectors)
             carries.bind(body.params)
             f.emit(body.eqns)
-            carries.step_in(body, Mask(live))
-            after = [*live, *carries.flat()]
+            carries.step_in(body, mask)
+            after = [*live.registers, *carries.flat()]
     if not quiet:
         poll_in(f, eqn)
         phis.close(after, text.label)
@@ -238,7 +241,7 @@ def _divergent_while(f: LaneFrame, eqn: Eqn) -> None:
     text.begin(asks)
     poll_in(f, eqn)
     asked = text.label
-    text.branch(f.any(live), loop, done)
+    text.branch(live.any(), loop, done)
     phis.close([steps, *after], latch, asked)
     text.begin(done)
     found: list[str] = []

@@ -22,6 +22,8 @@ class Mask:
     vectors: tuple[str, ...] | None = None
     nonempty: bool = True
     """True if at least one lane is known to be active, so that scalar effects may happen."""
+    numbers: tuple[str, ...] | None = None
+    """The same lanes as numbers of 32 bits, 0 or -1, if a loop carries those (`live_lanes`)."""
 
 
 ALL = Mask()

@@ -81,6 +81,11 @@ class LaneFrame(Frame):
         """Returns whether there is one lane, so that there are no masks and everything is uniform."""
         return self.width == 1
 
+    @property
+    def has_numbers(self) -> bool:
+        """Returns whether loops carry live lanes as numbers of 32 bits, not as masks (`live_lanes`)."""
+        return self.target.packs_masks and self.width * 32 == self.target.vector_bits
+
     # Values
 
     def is_uniform(self, var: Var) -> bool:
