@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CHOSEN = {
     "quickstart": 0, "batching": 1, "million_odes": 1, "physics": 2, "rendering": 0, "sparse": 2, "chains": 0,
     "kernels": 0, "coming_from": 0, "throwing": 0, "settling": 1, "rays": 0,
+    "particles": 0,
 }  # fmt: skip
 """Notebook -> number of the picture among its pictures."""
 WIDTH, COLOURS, LARGEST = 900, 128, 100_000
