@@ -18,18 +18,17 @@ from tests.oracle import called_quickly
 from tests.oracle import wide_oracle as wide_oracle
 from tests.selection import (
     LANES_ALONE,
+    choose_cases,
     few_contexts,
     is_default_run,
     is_whole_suite,
     kept_bytecode,
     known_files,
-    left_out,
     names_tests,
     quick_first,
     quick_xla,
     rare_collections,
     shared_executables,
-    slow_ones,
 )
 
 settings.register_profile("suite", deadline=None)
@@ -109,12 +108,16 @@ def pytest_unconfigure() -> None:
     atexit.register(gc.unfreeze)  # what Python does not free at its end, libraries tell as their leaks
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Takes a sample, but all cases of tests that are named."""
+    if not names_tests(metafunc.config):
+        choose_cases(metafunc, selection.left_marks(metafunc.config))
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Takes a sample, but all cases of tests that are named; `-m gpu` also runs on a GPU what any device passes."""
-    for mark, of_mark in () if names_tests(config) else (("slow", slow_ones), ("full", left_out)):
-        for item in [*of_mark(items)]:
-            item.add_marker(mark)
+    """Has cases take the quick XLA where it is enough; `-m gpu` also runs on a GPU what any device passes."""
     for item in quick_first(items) if is_whole_suite(config) else ():
         item.stash[QUICK_FIRST] = True
     if not re.search(r"(?<!not )\bgpu\b", config.option.markexpr):

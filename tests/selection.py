@@ -28,14 +28,18 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 import jax
+import pytest
 from jax._src import traceback_util
 from jax._src.interpreters import mlir
 from jax._src.lru_cache import LRUCache
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from typing import TypeVar
 
-    import pytest
+    from _pytest.python import CallSpec, FunctionDefinition
+
+    CaseOrItem = TypeVar("CaseOrItem", "Case", pytest.Item)
 
 _COSTLY = {"api", "autodiff", "bench", "compose", "gpu", "importer", "libraries", "lowering", "maths", "runtime"}
 """Folders whose tests compile. Cases of the others take next to no time, so all of them run."""
@@ -130,26 +134,83 @@ def is_default_run(config: pytest.Config) -> bool:
     return re.search(r"\bnot full\b", config.option.markexpr) is not None
 
 
+def left_marks(config: pytest.Config) -> Sequence[str]:
+    """Returns the marks that are left out by the run of a suite."""
+    return ("slow", "full") if is_default_run(config) else ("slow",) if is_whole_suite(config) else ()
+
+
 def names_tests(config: pytest.Config) -> bool:
     """Returns whether the command line names tests, all of whose cases are wanted."""
     return bool(config.option.keyword) or any("::" in arg for arg in config.args)
 
 
-def left_out(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
-    """Yields the cases that are not in the sample."""
-    for _, of_file in groupby(items, lambda item: item.nodeid.partition("::")[0]):
-        seen: set[tuple[object, ...]] = set()
-        for _, cases in groupby(of_file, lambda item: item.nodeid.partition("[")[0]):
-            yield from _of_one_function([*cases], seen)
+class Case:
+    """A case of a test before pytest makes an item of it."""
+
+    def __init__(self, test: FunctionDefinition, callspec: CallSpec, marks: Mapping[str, pytest.Mark]) -> None:
+        self.nodeid = f"{test.nodeid}[{callspec.id}]"
+        self.path, self.callspec, self._test = test.path, callspec, test
+        self._marks = {**marks, **{m.name: m for m in callspec.marks}}
+
+    def get_closest_marker(self, name: str) -> pytest.Mark | None:
+        """Returns the mark of a name, as an item does."""
+        return self._marks.get(name)
+
+    def iter_markers(self, name: str) -> Iterator[pytest.Mark]:
+        """Yields the marks of a name that the test has, as an item does."""
+        return self._test.iter_markers(name)
+
+    def mark(self, name: str) -> None:
+        """Gives the case a mark, and the item that pytest makes of it."""
+        mark = self._marks[name] = getattr(pytest.mark, name).mark
+        self.callspec.marks.append(mark)
 
 
-def slow_ones(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
-    """Yields the cases that are in no suite."""
-    for _, of_one in groupby(items, lambda item: item.nodeid.partition("[")[0]):
-        cases = [*of_one]
-        marker = cases[0].get_closest_marker("sample")
-        if marker is not None and "full" in marker.kwargs:
-            yield from _later_rows(cases)[-(-len(cases) // marker.kwargs["full"]) :]
+_rows_of: dict[Path, set[tuple[object, ...]]] = {}
+"""Rows that the chosen cases of a file's tests have, by file."""
+
+
+def choose_cases(metafunc: pytest.Metafunc, out: Sequence[str]) -> None:
+    """Marks the cases of a test that suites leave out, and drops those with a mark in `out`. Two thirds of all cases
+    are not in the sample, and an item of pytest takes a third of a millisecond."""
+    test, specs = metafunc.definition, metafunc._calls
+    marks = {m.name: m for m in reversed([*test.iter_markers()])}
+    cases = [Case(test, spec, marks) for spec in specs]
+    for case in [*slow_ones(cases)]:
+        case.mark("slow")
+    for case in [*left_out(cases, _rows_of.setdefault(test.path, set()))]:
+        case.mark("full")
+    # pytest makes an item without values where there is no case
+    specs[:] = [case.callspec for case in cases if not any(map(case.get_closest_marker, out))] or specs[:1]
+
+
+def slow_ones(cases: Sequence[Case]) -> Sequence[Case]:
+    """Returns the cases of a test that are in no suite."""
+    marker = cases[0].get_closest_marker("sample") if cases else None
+    if marker is None or "full" not in marker.kwargs:
+        return ()
+    return _later_rows(cases)[-(-len(cases) // marker.kwargs["full"]) :]
+
+
+def left_out(cases: Sequence[Case], seen: set[tuple[object, ...]]) -> Iterator[Case]:
+    """Yields the cases of a test that are not in the sample, and adds the rows of the others to those that its file
+    has seen."""
+    cases = [c for c in cases if not any(map(c.get_closest_marker, ("slow", "full", "every_case", "gpu")))]
+    marker = cases[0].get_closest_marker("sample") if cases else None
+    shuffled = _shuffled(cases)
+    if marker is not None and marker.args:
+        yield from shuffled[-(-len(cases) // marker.args[0]) :]
+    elif len(cases) > 1 and cases[0].path.parent.name in _COSTLY:
+        needed: list[Case] = []
+        for case in shuffled:
+            values = {*_values(case)}
+            if needed and values <= seen:
+                yield case
+            else:
+                needed.append(case)
+            seen |= values
+        of = _LIST if len({*_values(cases[0])}) == 1 else _MATRIX
+        yield from needed[-(-len(needed) // of) :]
 
 
 def quick_first(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
@@ -162,11 +223,11 @@ def quick_first(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
         yield from cases if in_lanes else others[len(others) == len(cases) :]
 
 
-def _later_rows(cases: Sequence[pytest.Item]) -> list[pytest.Item]:
+def _later_rows(cases: Sequence[Case]) -> list[Case]:
     """Returns the cases in the order of a hash; those of a matrix without a row that is new then come last."""
     seen: set[tuple[object, ...]] = set()
-    known: list[pytest.Item] = []
-    order: list[pytest.Item] = []
+    known: list[Case] = []
+    order: list[Case] = []
     for case in _shuffled(cases):
         values = {*_values(case)}
         (known if len(values) > 1 and values <= seen else order).append(case)
@@ -174,33 +235,13 @@ def _later_rows(cases: Sequence[pytest.Item]) -> list[pytest.Item]:
     return order + known
 
 
-def _shuffled(cases: Iterable[pytest.Item]) -> list[pytest.Item]:
+def _shuffled(cases: Iterable[CaseOrItem]) -> list[CaseOrItem]:
     return sorted(cases, key=lambda case: crc32(case.nodeid.encode()))
 
 
-def _of_one_function(cases: Sequence[pytest.Item], seen: set[tuple[object, ...]]) -> Iterator[pytest.Item]:
-    """Yields the cases left out of a test, and adds the rows of the others to those that its file has seen."""
-    cases = [c for c in cases if not any(map(c.get_closest_marker, ("slow", "full", "every_case", "gpu")))]
-    marker = cases[0].get_closest_marker("sample") if cases else None
-    shuffled = _shuffled(cases)
-    if marker is not None and marker.args:
-        yield from shuffled[-(-len(cases) // marker.args[0]) :]
-    elif len(cases) > 1 and cases[0].path.parent.name in _COSTLY:
-        needed: list[pytest.Item] = []
-        for case in shuffled:
-            values = {*_values(case)}
-            if needed and values <= seen:
-                yield case
-            else:
-                needed.append(case)
-            seen |= values
-        of = _LIST if len({*_values(cases[0])}) == 1 else _MATRIX
-        yield from needed[-(-len(needed) // of) :]
-
-
-def _values(case: pytest.Item) -> Iterator[tuple[object, ...]]:
+def _values(case: Case) -> Iterator[tuple[object, ...]]:
     """Yields the row of each `parametrize`, and the value of each other fixture, that make the case."""
-    left = dict(case.callspec.params)  # type: ignore[attr-defined]
+    left = dict(case.callspec.params)
     for mark in case.iter_markers("parametrize"):
         names = (mark.args[0],) if isinstance(mark.args[0], str) else mark.args[0]
         yield tuple((name, id(left.pop(name))) for name in names)

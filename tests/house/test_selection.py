@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import groupby, product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,9 +16,11 @@ from lowering.runtime.compile import machine_code, optimised
 from tests import kept_code, selection
 from tests.oracle import called_quickly, optimisation
 from tests.selection import (
+    choose_cases,
     drawn,
     is_default_run,
     is_whole_suite,
+    left_marks,
     left_out,
     names_tests,
     put_whole,
@@ -46,7 +48,9 @@ def cases(*marks: Any, folder: str = "lowering", function: str = "test_all") -> 
 
 
 def kept(all_cases: list[Any]) -> list[dict[str, Any]]:
-    out = {*map(id, left_out(all_cases))}
+    seen: set[tuple[object, ...]] = set()
+    of_tests = groupby(all_cases, lambda case: case.nodeid.partition("[")[0])
+    out = {id(case) for _, of_test in of_tests for case in left_out([*of_test], seen)}
     return [c.callspec.params for c in all_cases if id(c) not in out]
 
 
@@ -104,13 +108,49 @@ def test_a_sample_of_the_whole_suite_has_every_row(full: int, count: int) -> Non
     assert len(left) == count
     assert {p["dtype"] for p in left} == {*DTYPES}
     assert {(p["a"], p["b"]) for p in left} == {*PAIRS}
-    assert not [*slow_ones(cases(pytest.mark.sample(8).mark))]
+    assert not slow_ones(cases(pytest.mark.sample(8).mark))
+
+
+def chosen(count: int, marks: tuple[pytest.Mark, ...], out: tuple[str, ...]) -> list[list[str]]:
+    """Names of marks of the cases that pytest makes of a list of which the first is slow."""
+    of_test = (pytest.mark.parametrize("k", range(count)).mark, *marks)
+    path = Path(f"tests/lowering/test_list_of_{count}.py")
+    specs = [SimpleNamespace(id=f"{k}", params={"k": k}, marks=[]) for k in range(count)]
+    for spec in specs[:1]:
+        spec.marks.append(pytest.mark.slow.mark)
+    definition = SimpleNamespace(
+        nodeid=f"{path}::test_all{len(marks)}{out}",
+        path=path,
+        iter_markers=lambda name=None: (m for m in of_test if name in (None, m.name)),
+    )
+    choose_cases(cast("pytest.Metafunc", SimpleNamespace(definition=definition, _calls=specs)), out)
+    return [[m.name for m in spec.marks] for spec in specs]
+
+
+def test_pytest_makes_items_of_the_chosen_cases_only() -> None:
+    assert sorted(chosen(10, (), ())) == [*[[]] * 3, *[["full"]] * 6, ["slow"]]
+    assert sorted(chosen(11, (), ("slow",))) == [*[[]] * 3, *[["full"]] * 7]
+    assert chosen(12, (), ("slow", "full")) == [[]] * 3
+    assert sorted(chosen(13, (pytest.mark.sample(full=4).mark,), ("slow",))) == [[], *[["full"]] * 3]
+
+
+@pytest.mark.parametrize("mark", ["slow", "full"])
+def test_a_test_that_is_left_out_keeps_its_values(mark: str) -> None:
+    """Without a case, pytest would call it once, with no values."""
+    marks = (getattr(pytest.mark, mark).mark,)
+    assert chosen(9, marks, ("slow", "full")) == [["slow"]]
+
+
+def test_a_test_of_one_case_stays() -> None:
+    assert chosen(0, (), ("slow", "full")) == []
+    assert chosen(1, (), ("slow", "full")) == [["slow"]]
 
 
 @pytest.mark.parametrize(("words", "is_default"), [("not slow and not full", True), ("not slow", False), ("", False)])
 def test_the_default_run_leaves_full_tests_out(words: str, is_default: bool) -> None:
-    config: Any = SimpleNamespace(option=SimpleNamespace(markexpr=words))
+    config: Any = SimpleNamespace(option=SimpleNamespace(markexpr=words, keyword=""), args=["tests"])
     assert is_default_run(config) is is_default
+    assert left_marks(config) == {"": (), "not slow": ("slow",)}.get(words, ("slow", "full"))
 
 
 @pytest.mark.parametrize(
