@@ -12,6 +12,7 @@ import random
 import sys
 import types
 from dataclasses import dataclass
+from functools import partial
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
@@ -464,33 +465,35 @@ def draw_program(name: str, way: str, path: str, condition: str) -> Program | No
     return None
 
 
-def programs() -> Iterator[Program]:
-    """All of them."""
+def _makers() -> Iterator[Callable[[], Program | None]]:
+    """What makes each of them, or None where the parts do not go together."""
     kinds = itertools.product(WAYS, LOOPS, CONDITIONS)
     for way, path, condition in kinds:
         if way not in ("condition", "within") and condition != "when":
             continue
         for name in HOLDERS:
             for traced in (True, False):
-                program = holder_program(name, way, path, condition, traced)
-                if program is not None:
-                    yield program
+                yield partial(holder_program, name, way, path, condition, traced)
         for name in DRAWS:
-            program = draw_program(name, way, path, condition)
-            if program is not None:
-                yield program
+            yield partial(draw_program, name, way, path, condition)
+
+
+def programs() -> Iterator[Program]:
+    """All of them."""
+    return (program for make in _makers() if (program := make()) is not None)
 
 
 def sample(count: int, seed: int) -> list[Program]:
-    """Some of them, with every holder and every way, loop and condition among them."""
-    everything = list(programs())
-    draw = random.Random(seed)
-    draw.shuffle(everything)
+    """Some of them, with every holder and every way, loop and condition among them. Few others are made."""
+    makers = [*_makers()]
+    random.Random(seed).shuffle(makers)
+    wanted = {(k, part) for k, parts in enumerate(([*HOLDERS, *DRAWS], WAYS, LOOPS, CONDITIONS)) for part in parts}
     chosen: list[Program] = []
-    wanted = {*HOLDERS, *DRAWS}
-    for program in everything:
-        name = program.name.partition(",")[0]
-        if name in wanted:
-            wanted.discard(name)
+    for program in filter(None, (make() for make in makers)):
+        parts = {*enumerate(program.name.split(", ")[:4])}
+        if len(chosen) < count or parts & wanted:
             chosen.append(program)
-    return list(dict.fromkeys([*chosen, *everything[:count]]))
+            wanted -= parts
+        elif not wanted:
+            break
+    return chosen
