@@ -209,7 +209,7 @@ def test_files_of_the_shared_cache_are_whole(tmp_path: Path) -> None:
 
     def write(own: LRUCache, key: str, value: bytes) -> None:
         (own.path / f"{key}-cache").write_bytes(value[:1])
-        seen.append(cache.get(key))
+        seen.append(cache.get("a"))
         (own.path / f"{key}-cache").write_bytes(value)
 
     put_whole(cache, "a", b"123", write)
