@@ -115,7 +115,7 @@ def known_files() -> None:
 
 
 takes_sample = False
-"""Whether this run takes a sample; `tests/conftest.py` decides it before tests are imported."""
+"""Whether this run takes a sample; `tests/session.py` decides it before tests are imported."""
 
 
 def drawn(count: int) -> int:
