@@ -91,6 +91,15 @@ class Target:
         return self.has_masks or (self.vector_bits == 256 and _makes_gathers(self))
 
     @property
+    def vector_attributes(self) -> str:
+        """Returns LLVM's attributes of functions with vectors: their width, and a stack that is aligned to them.
+
+        Else vectors on the stack would straddle cache lines, by where a thread's stack begins.
+        """
+        stack = f" alignstack({self.vector_bits // 8})" if self.vector_bits > 128 else ""
+        return f'"prefer-vector-width"="{max(128, self.vector_bits)}"{stack}'
+
+    @property
     def packs_masks(self) -> bool:
         """Returns whether LLVM packs and unpacks masks that cross blocks, as with AVX2 (`lowering/simd/live_lanes`)."""
         return self.vector_bits == 256 and not self.has_masks

@@ -76,7 +76,7 @@ def emit_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> Ta
     divergence = plan.divergence
     refill, ordering, spans = (plan.apart or plan).divergence.refill, divergence.ordering, divergence.spans
     aliases = alias_metadata(facts, module)
-    attributes = f'nounwind "prefer-vector-width"="{max(128, target.vector_bits)}"'
+    attributes = f"nounwind {target.vector_attributes}"
 
     def function(width: int, vectors: int, *, of: PartPlan | Plan = plan, apart: bool = False) -> _Function:
         uniformity = of.divergence.out_of_step if apart and isinstance(of, Plan) else of.uniformity

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lowering.plan.sums import Where
-from lowering.simd.critical_path import vectors_to_fill
+from lowering.simd.critical_path import cycles, vectors_to_fill
 from lowering.simd.divergence.one_lane import one_lane_is_faster
 from lowering.simd.inner.choice import choose_inner
 from lowering.simd.lane_facts import LaneFacts, is_quiet
@@ -35,6 +35,12 @@ PRIVATE_CACHED = 1 << 15
 """The most private memory with several vectors side by side: as much as the nearest cache holds."""
 WAITS = 2
 """Loops whose latency would take more vectors than this to hide get three or four."""
+HELD = 64
+"""The most values of three or four vectors; those that registers do not hold are in the nearest cache."""
+WAITING = 32
+"""The most lanes of three or four vectors where each waits for the last one."""
+GAIN = 0.9
+"""Three or four vectors that wait for each other take at most this fraction of the cycles of two."""
 ROW_USE = 0.75
 """Steps keep to rows if at least this fraction of the lanes is then busy."""
 ROW_USE_OF_LOOPS = 0.5
@@ -75,7 +81,7 @@ def choose_shape(lanes: LaneFacts, target: Target, options: EmitOptions, sums: S
     in_registers = sums is not None and bool(sums.of(Where.REGISTERS))
 
     def side_by_side(lanes: LaneFacts) -> int:
-        vectors = wanted or _side_by_side(lanes, target, sums=in_registers)
+        vectors = wanted or _side_by_side(lanes, target, width, sums=in_registers)
         while not wanted and vectors > 1 and _is_crowded(lanes, width * vectors):
             vectors = _fewer(vectors)
         return vectors
@@ -121,7 +127,7 @@ def _row_use(row: Row, step: int) -> float:
     return row.length / (step * -(-row.length // step))
 
 
-def _side_by_side(lanes: LaneFacts, target: Target, *, sums: bool) -> int:
+def _side_by_side(lanes: LaneFacts, target: Target, width: int, *, sums: bool) -> int:
     """Returns the number of vectors side by side, which hide the latency of dependent operations.
 
     Measured: two pay even if their values do not quite fit the registers (LLVM reorders the operations); four pay if
@@ -131,7 +137,11 @@ def _side_by_side(lanes: LaneFacts, target: Target, *, sums: bool) -> int:
     Convergent loops that wait for their critical path (`critical_path`) gain from three and four even with spilled
     values. Time relative to that of two vectors, by the vectors that would hide the latency: 6.6 and 4.8:
     0.55 (four); 3.4 and 2.4 with 13 values: 0.75 (four); 2.4 with 19 values: 0.85 (three), 0.91 (four); 1.6 and less:
-    0.97 to 1.2 (three).
+    0.97 to 1.2 (three). With AVX2, 2.4 with 19 values: 0.82 (three), 0.9 (four); with 26 values 1.0 and 1.07.
+
+    Loops that lanes leave at different times gain with AVX2, too: van der Pol (11 values) 0.76 (three), 0.74 (four), a
+    branch of two functions (4) 0.8, 0.72, Kepler (6) 0.88, 0.9, its gradient (18) 0.9, 1.0. Quiet ones do not unless
+    registers hold their values: Mandelbrot (8) 1.05, 1.2.
     """
     facts, pressure = lanes.facts, lanes.pressure
     if not facts.has_loops:
@@ -141,8 +151,17 @@ def _side_by_side(lanes: LaneFacts, target: Target, *, sums: bool) -> int:
         return 1
     if 4 * pressure <= target.registers and all(map(is_quiet, lanes.divergent_loops)):
         return 4
-    if not lanes.divergent_loops and vectors_to_fill(facts.innermost_loops, lanes.uniformity.varying) > WAITS:
+    if vectors_to_fill(facts.innermost_loops, lanes.uniformity.varying) > WAITS:
         for vectors in (4, 3):
-            if vectors * pressure <= 2 * target.registers:
+            if vectors * pressure <= HELD and (not lanes.divergent_loops or _wait_less(lanes, width, vectors)):
                 return vectors
     return 2 if pressure <= 2 * target.registers else 1
+
+
+def _wait_less(lanes: LaneFacts, width: int, vectors: int) -> bool:
+    """Returns whether so many vectors gain more in loops that lanes leave at different times than lanes lose."""
+    if width * vectors > WAITING or any(map(is_quiet, lanes.divergent_loops)):
+        return False
+    varying, loops = lanes.uniformity.varying, lanes.facts.innermost_loops
+    many, two = (sum(cycles(varying, loop, v) for loop in loops) for v in (vectors, 2))
+    return many <= GAIN * two

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from lowering.llvm.facts import TaskFacts
 from lowering.llvm.target import Target
 from lowering.simd.critical_path import vectors_to_fill
+from lowering.simd.emit import emit_task
 from lowering.simd.plan import plan_task
 from qdtrace.analysis.uniformity import analyse_uniformity
 from qdtrace.ir.parser import parse_program
@@ -105,6 +107,47 @@ def wide(values: int) -> str:
 def test_three_where_four_do_not_fit() -> None:
     shapes = [shape_of(wide(n)) for n in (10, 16, 24)]
     assert [s.vectors for s in shapes] == [4, 3, 2]
+
+
+def leaving(operations: int, values: int = 0, divisions: int = 0) -> str:
+    """A loop that lanes leave at different times: a chain of operations, with values from before and divisions."""
+    lines = [f"    h{k}: f32 = mul a -0.000{k + 10}:f32\n" for k in range(values)]
+    lines += ["    r: f32 = while carry c = a\n", "      on: bool = gt c 0.5:f32\n", "      test on\n"]
+    lines += [f"      v{k + 1}: f32 = mul v{k} 0.998:f32\n" for k in range(operations)]
+    lines += [f"      w{k + 1}: f32 = add w{k} h{k}\n" for k in range(values)]
+    last = f"w{values}" if values else f"v{operations}"
+    lines += [f"      q{k}: f32 = div a c\n" for k in range(divisions)]
+    text = "".join(lines).replace("v0 ", "c ").replace("w0 ", f"v{operations} ")
+    return f"{HEAD}{text}      yield {last}\n    store y r i\n  return y\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "vectors"),
+    [
+        pytest.param(leaving(40), "avx2", 4, id="32 lanes wait"),
+        pytest.param(leaving(40), "avx512", 2, id="64 lanes would wait"),
+        pytest.param(leaving(40, values=20), "avx2", 2, id="many values"),
+        pytest.param(leaving(40, values=16), "avx2", 3, id="values of three vectors"),
+        pytest.param(leaving(12, values=5), "avx2", 2, id="a quiet loop"),
+        pytest.param(leaving(40, divisions=4), "avx2", 4, id="divisions"),
+        pytest.param(leaving(40, divisions=9), "avx2", 2, id="divisions take longer than the chain"),
+    ],
+)
+def test_vectors_of_lanes_that_leave_at_different_times(text: str, target: str, vectors: int) -> None:
+    assert plan_task(parse_program(text).tasks[0], Target.named(target)).shape.vectors == vectors
+
+
+@pytest.mark.parametrize(("target", "aligned"), [("avx512", "(64)"), ("avx2", "(32)"), ("neon", ""), ("portable", "")])
+def test_vectors_on_the_stack_lie_within_cache_lines(target: str, aligned: str) -> None:
+    text = emit_task(parse_program(leaving(40)).tasks[0], Target.named(target)).text
+    assert set(re.findall(r"alignstack(\(\d+\))", text)) == ({aligned} if aligned else set())
+
+
+@pytest.mark.parametrize("n", [1, 31, 32, 33, 64])
+def test_many_lanes_leave_at_different_times(n: int) -> None:
+    text = leaving(40, values=16).replace(",64]", f",{n}]").replace("0:i32 : 64", f"0:i32 : {n}")
+    args = [np.random.default_rng(n).uniform(0, 9, n).astype(np.float32), np.zeros(n, np.float32)]
+    agrees(parse_program(text), args, ("avx2",), vectors=(None, 4))
 
 
 @pytest.mark.parametrize("n", [1, 47, 48, 49, 64])
