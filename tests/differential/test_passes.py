@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
@@ -46,14 +47,31 @@ def preserves(change: Callable[[Program], Program], case: Case, *, settles: bool
         raise AssertionError(f"after the pass:\n{print_program(after)}") from e
 
 
-@pytest.mark.parametrize("name", PASSES)
-def test_each_pass(name: str) -> None:
+@cache
+def cases_of_passes() -> tuple[Case, ...]:
+    """Programs for all passes: drawing one takes four times as long as a pass over it and the check."""
+    cases: list[Case] = []
+
     @EXAMPLES
     @given(programs())
+    def keep(case: Case) -> None:
+        cases.append(case)
+
+    keep()
+    return tuple(cases)
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_each_pass(name: str) -> None:
     def check(case: Case) -> None:
         preserves(pass_named(name, EXACT), case, settles=name not in ONE_WALK)
 
-    check()
+    try:
+        for case in cases_of_passes():
+            check(case)
+    except AssertionError:
+        EXAMPLES(given(programs())(check))()  # shows a smaller one, if it draws one that fails
+        raise
 
 
 @EXAMPLES
