@@ -108,7 +108,7 @@ def jit(
         pure: True if `f` depends on nothing but its arguments and what its source, closure and defaults say; a new
             process that finds it on disk does not trace it then (docs/saving.md). None: as the option `pure` says.
         sizes: "any" if calls have many lengths: after three, direct calls on a processor share one program. So do
-            direct calls of `jax.vmap` of the function with many sizes of batches.
+            direct calls of `jax.vmap` of the function with many sizes of batches, and of its `jax.grad`.
 
     Raises:
         QdError: of one of its kinds, for every rule the traced function breaks.

@@ -175,9 +175,25 @@ class Derivative:
                 warn(f"in reverse mode {choice.reason}\nhelp: {choice.help}", choice.loc)
         return StagedProgram(program, made.options, tuple(stacks.choices), None, made.constants, key)
 
+    def transposed(self, tangents: StagedProgram, machine: Machine) -> Program:
+        """Returns the program of a first adjoint, made of a program of tangents that has further known parameters."""
+        made = _Tangents(tangents, self.base)
+        stacks = stacks_for(tangents.options, machine)
+        with self.base.depth_told():
+            return derivation().derived(self, made, (self.wrt,), (True,) * sum(self.out), stacks, machine)
+
     def __repr__(self) -> str:
         kind = "derivative" if self.wrt is None else "adjoint"
         return f"<{kind} of {self.program.name}, {len(self.directions)} directions>"
+
+
+@frozen(eq=False)
+class _Tangents:
+    """A program of tangents, with the attributes of `linearised.Linearised` that `derivation.derived` reads."""
+
+    staged: StagedProgram
+    base: StagedProgram
+    constants: tuple[Any, ...] = ()
 
 
 @functools.lru_cache(maxsize=1024)

@@ -6,6 +6,7 @@ that gives the graph of the first ones but for numbers, one program runs it, and
 
 from __future__ import annotations
 
+import functools
 import operator
 import threading
 from collections import OrderedDict
@@ -18,17 +19,19 @@ from jax.core import Tracer
 from jax.sharding import SingleDeviceSharding
 
 from qdtrace.compose.explain import failure_in
+from qdtrace.compose.staged import Programs
 from qdtrace.errors import BoundsError, CheckError
 from qdtrace.lengths.kinds import Kind
 from qdtrace.lengths.mapped import mapped_staging, with_axes
+from qdtrace.lengths.traced import trace_call
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
-    from qdtrace.compose.staged import Programs
     from qdtrace.config import Options
     from qdtrace.lengths.memory import Form
+    from qdtrace.lengths.traced import Trace
 
 KEPT = 256
 """The most calls that are remembered by the types of their arguments: another one is traced again."""
@@ -47,7 +50,7 @@ class Calls:
     def __init__(self, name: str, staging: Callable[[Programs], Callable[..., Any]], options: Options) -> None:
         self.name, self.staging, self.options = name, staging, options
         self._kinds: dict[Hashable, Kind] = {}
-        self._met: OrderedDict[Hashable, Form | None] = OrderedDict()
+        self._met: OrderedDict[Hashable, Sequence[Form] | None] = OrderedDict()
         """Calls by the types of their arguments; None for those to be compiled."""
         self._mapped: dict[Hashable, Calls] = {}
         """Calls in `jax.vmap`, by structure of arguments and the axes that are mapped."""
@@ -64,13 +67,12 @@ class Calls:
         leaves, structure = jax.tree.flatten((args, kwargs))
         if compat.trace_ctx.is_top_level():
             return self._run(leaves, structure)
-        return self._run_mapped(leaves, structure)
+        if (mapped := with_axes(leaves)) is not None:
+            return self._run_mapped(leaves, structure, mapped)
+        return self._run_differentiated(leaves, structure)
 
-    def _run_mapped(self, leaves: Sequence[Any], structure: Any) -> tuple[Any] | None:
+    def _run_mapped(self, leaves: Sequence[Any], structure: Any, found: Sequence[tuple[Any, int | None]]) -> Any:
         """Returns the result of a call in a `jax.vmap` that is called directly, or None."""
-        found = with_axes(leaves)
-        if found is None:
-            return None
         values, axes = zip(*found, strict=True)
         if not {0}.issubset(axes) or not {0, None}.issuperset(axes):
             return None
@@ -83,32 +85,73 @@ class Calls:
             made = calls._run(values, jax.tree.structure((values, {})))
         return made and (made[0].as_mapped(leaves),)
 
-    def _run(self, leaves: Sequence[Any], structure: Any) -> tuple[Any] | None:
-        with self._lock:
-            form = self._form((structure, compat.settings(), *map(_type_of, leaves)), leaves)
-        if form is None:
-            return None
-        try:
-            return (form.run(leaves),)
-        except Exception as error:
-            if isinstance(failure_in(error), BoundsError | CheckError):
-                return None  # the program of these lengths fails, too, and its error tells them
-            raise
+    def _run_differentiated(self, leaves: Sequence[Any], structure: Any) -> tuple[Any] | None:
+        """Returns the result of a call in a `jax.vjp` that is called directly, or None."""
+        from qdtrace.lengths.gradients import differentiated, with_tangents  # only here: it loads derivatives
 
-    def _form(self, types: tuple[Hashable, ...], leaves: Sequence[Any]) -> Form | None:
-        """Returns what a call of arguments of these types needs, or None if it is to be compiled for them."""
-        if types in self._met:
-            self._met.move_to_end(types)
-            return self._met[types]
-        kinds = [_kind_of(x) for x in leaves]
-        if None in kinds:
+        found = with_tangents(leaves)
+        if found is None:
             return None
-        structure, settings, *_ = types
-        kind = self._kinds.setdefault((structure, settings, *kinds), Kind(self.name, self.staging, structure))
-        self._met[types] = form = kind.form(tuple([np.shape(x)[0] for x in leaves if np.ndim(x)]), leaves)
-        if len(self._met) > KEPT:
-            self._met.popitem(last=False)
-        return form
+        values, moved = found
+
+        def otherwise(values: Sequence[Any]) -> list[Any]:
+            args, kwargs = jax.tree.unflatten(structure, values)
+            return jax.tree.leaves(self._compiled(*args, **kwargs))
+
+        with compat.set_current_trace(compat.eval_trace):
+            if not moved:
+                return self._run(values, structure)
+            forms = self._forms(values, structure, moved)
+            made = None if forms is None else _run_form(forms[0], values)
+        if forms is None or made is None:
+            return None
+        return (differentiated(forms, made[0], leaves, values, moved, otherwise),)
+
+    @functools.cached_property
+    def _compiled(self) -> Callable[..., Any]:
+        return jax.jit(self.staging(Programs()))
+
+    def _run(self, leaves: Sequence[Any], structure: Any) -> tuple[Any] | None:
+        forms = self._forms(leaves, structure)
+        return None if forms is None else _run_form(forms[0], leaves)
+
+    def _forms(self, leaves: Sequence[Any], structure: Any, moved: tuple[int, ...] = ()) -> Sequence[Form] | None:
+        """Returns what a call on such arguments needs, and its adjoint of those in `moved`; None to compile it."""
+        with self._lock:
+            types = (structure, compat.settings(), moved, *map(_type_of, leaves))
+            if types in self._met:
+                self._met.move_to_end(types)
+                return self._met[types]
+            kinds = [_kind_of(x) for x in leaves]
+            if None in kinds:
+                return None
+            kind = self._kinds.setdefault((*types[:3], *kinds), Kind(self.name, self._tracing(structure, moved)))
+            self._met[types] = forms = kind.forms(tuple([np.shape(x)[0] for x in leaves if np.ndim(x)]), leaves)
+            if len(self._met) > KEPT:
+                self._met.popitem(last=False)
+            return forms
+
+    def _tracing(self, structure: Any, moved: tuple[int, ...]) -> Callable[[Sequence[Any]], list[Trace]]:
+        """Returns the function that traces a call of such arguments."""
+
+        def traces(leaves: Sequence[Any]) -> list[Trace]:
+            call = trace_call(self.staging, leaves, structure)
+            if not moved:
+                return [call]
+            from qdtrace.lengths.gradients import trace_adjoint
+
+            return [call, trace_adjoint(call, leaves, moved)]
+
+        return traces
+
+
+def _run_form(form: Form, leaves: Sequence[Any]) -> tuple[Any] | None:
+    try:
+        return (form.run(leaves),)
+    except Exception as error:
+        if isinstance(failure_in(error), BoundsError | CheckError):
+            return None  # the program of these lengths fails, too, and its error tells them
+        raise
 
 
 def _type_of(x: Any) -> Hashable:

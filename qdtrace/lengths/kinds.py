@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -15,21 +15,19 @@ from qdtrace.ir.program import ref_type
 from qdtrace.lengths.memory import Form, Place, on_host
 from qdtrace.lengths.opened import PinnedError, opened
 from qdtrace.lengths.skeleton import first_difference
-from qdtrace.lengths.traced import Made, trace_call
+from qdtrace.lengths.traced import Made
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from qdtrace.backend import Given
-    from qdtrace.compose.staged import Programs
-    from qdtrace.config import Options
     from qdtrace.ir.program import Program, Var
     from qdtrace.lengths.opened import Opened
     from qdtrace.lengths.skeleton import Skeleton
     from qdtrace.lengths.traced import Trace
 
     Lengths = tuple[int, ...]
-    Staging = Callable[[Programs], Callable[..., Any]]
+    Dims = tuple[int, ...]
 
 FIRST = 3
 """Lengths that a function is compiled for, before one program is made for all."""
@@ -44,6 +42,10 @@ class _Made:
     """The program of all lengths at which a function is traced to one graph."""
 
     opened: Opened
+    dims: Sequence[Dims]
+    """Shapes of the parameters and buffers that the program had before passes; `-1 - k` in place of length `k`."""
+    before: Program
+    """The program before passes."""
     program: Program
     given: Given
 
@@ -61,16 +63,16 @@ class _Graph:
 class Kind:
     """Calls whose arguments differ in lengths of first axes alone."""
 
-    def __init__(self, name: str, staging: Staging, structure: Any) -> None:
-        self.name, self.staging, self.structure = name, staging, structure
+    def __init__(self, name: str, trace: Callable[[Sequence[Any]], Sequence[Trace]]) -> None:
+        self.name, self._trace = name, trace
         self.compiled: dict[Lengths, Sequence[Any]] = {}
         """Lengths that the function is compiled for, with the types of the first ones' arguments."""
         self.is_pinned = False
-        self.graphs: dict[tuple[str, Options], _Graph] = {}
+        self.graphs: dict[Hashable, _Graph] = {}
         """Graphs by texts and options: arithmetic with lengths is done while tracing, and some may give another one."""
 
-    def form(self, lengths: Lengths, leaves: Sequence[Any]) -> Form | None:
-        """Returns what a call at these lengths needs, or None if it is to be compiled for them."""
+    def forms(self, lengths: Lengths, leaves: Sequence[Any]) -> list[Form] | None:
+        """Returns what each program of a call at these lengths needs, or None if it is to be compiled for them."""
         if self.is_pinned or lengths in self.compiled or 0 in lengths:
             return None
         if len(self.compiled) < FIRST:
@@ -92,20 +94,24 @@ class Kind:
         self.is_pinned = True
         warn(f"`{self.name}` is compiled for each length, in spite of sizes='any': {why}", user_loc())
 
-    def _found(self, leaves: Sequence[Any]) -> Form | None:
+    def _found(self, leaves: Sequence[Any]) -> list[Form] | None:
         if not self.graphs:
             try:
-                traces = [self._trace(given) for given in self.compiled.values()]
+                traces = [trace for given in self.compiled.values() for trace in self._trace(given)]
             except QdError as error:
                 raise PinnedError("it cannot be traced a second time") from error
             for trace in traces:
                 self._graph_of(trace).skeletons.append(trace.skeleton)
         try:
-            trace = self._trace(leaves)
+            traces = self._trace(leaves)
         except PinnedError:
             if any(graph.made for graph in self.graphs.values()):
                 return None  # at this length alone
             raise
+        forms = [self._form_of(trace) for trace in traces]
+        return [form for form in forms if form] if all(forms) else None
+
+    def _form_of(self, trace: Trace) -> Form | None:
         if 0 in trace.skeleton.lengths.values():
             return None  # places beside a check that fails are those of the first element
         mine, graph = trace.skeleton, self._graph_of(trace)
@@ -116,29 +122,54 @@ class Kind:
             if not is_known or graph.made is not None:
                 graph.skeletons.append(mine)
             if is_known:
-                graph.made = _made_of(graph.skeletons, trace.options)
+                graph.made = _made_of(graph.skeletons, trace)
                 values = graph.made.opened.values(mine)
         if values is None or graph.made is None:
             return None
         return _form(trace, [np.array(v.value) for v in values], graph.made)
 
-    def _trace(self, leaves: Sequence[Any]) -> Trace:
-        return trace_call(self.staging, leaves, self.structure)
-
     def _graph_of(self, trace: Trace) -> _Graph:
-        return self.graphs.setdefault((trace.skeleton.text, trace.options), _Graph())
+        return self.graphs.setdefault(trace.key, _Graph())
 
 
-def _made_of(skeletons: Sequence[Skeleton], options: Options) -> _Made:
+def _made_of(skeletons: Sequence[Skeleton], trace: Trace) -> _Made:
     from qdtrace.passes.pipelines import optimise  # only here: see `compose.pass_cache`
 
     made, machine = opened(skeletons), backend("cpu")
-    first, other = (optimise(p, options, machine=machine.machine) for p in made.programs)
-    same = _new_memory(first, made.programs[0]) == _new_memory(other, made.programs[1])
-    given = machine.compile_given(first, other, options) if same else None
+    before, shorter = (_to_run(program, trace) for program in made.programs)
+    dims = _dims(before, shorter, made.larger)
+    first, other = (optimise(p, trace.options, machine=machine.machine) for p in (before, shorter))
+    same = _new_memory(first, before) == _new_memory(other, shorter)
+    given = machine.compile_given(first, other, trace.options) if same else None
     if given is None:
         raise PinnedError("its code depends on the length")
-    return _Made(made, first, given)
+    return _Made(made, dims, before, first, given)
+
+
+def _to_run(program: Program, trace: Trace) -> Program:
+    """Returns the program that runs: itself, or its adjoint if it is one of tangents."""
+    if trace.adjoint is None:
+        return program
+    try:
+        return trace.adjoint.transposed(replace(trace.staged, with_rules=program), backend("cpu").machine)
+    except QdError as error:
+        raise PinnedError(f"reverse mode does not know the number of iterations\n  {error}") from error
+
+
+def _dims(first: Program, other: Program, larger: Sequence[int]) -> Sequence[Dims]:
+    """Returns the shapes of the memory of two programs of other lengths, with their numbers in place of lengths."""
+    pairs = list(zip((*first.params, *first.buffers), (*other.params, *other.buffers), strict=False))
+    numbers = {n: -1 - k for k, n in enumerate(larger)}
+
+    def dim(a: int, b: int) -> int:
+        if a != b and (b != 1 or a not in numbers):
+            raise PinnedError("the size of an array of its own depends on the length")
+        return a if a == b else numbers[a]
+
+    shapes = [(ref_type(a).shape, ref_type(b).shape) for a, b in pairs]
+    if len(first.buffers) != len(other.buffers) or any(len(a) != len(b) for a, b in shapes):
+        raise PinnedError("its arrays depend on the length")
+    return [tuple(map(dim, a, b)) for a, b in shapes]
 
 
 def _new_memory(program: Program, before: Program) -> list[object]:
@@ -154,9 +185,10 @@ def _like(x: Any) -> Any:
 
 def _form(trace: Trace, numbers: Sequence[np.ndarray], made: _Made) -> Form:
     """Returns a call at the lengths of a trace."""
-    open_, mine = made.opened.programs[0], trace.skeleton.program
-    pairs = zip((*open_.params, *open_.buffers), (*mine.params, *numbers, *mine.buffers), strict=True)
-    shapes = {v: np.shape(like) if isinstance(like, np.ndarray) else ref_type(like).shape for v, like in pairs}
+    sizes = made.opened.sizes(trace.skeleton)
+    assert sizes is not None
+    pairs = zip((*made.before.params, *made.before.buffers), made.dims, strict=True)
+    shapes = {v: tuple([n if n >= 0 else sizes[-1 - n] for n in dims]) for v, dims in pairs}
     params, memory = made.program.params, made.given.memory
     dtypes = [v.dtype.numpy for v in params]
     count = len(trace.operands)

@@ -27,7 +27,7 @@ from qdtrace.ir.types import SCALARS, RefType
 from qdtrace.lengths.skeleton import SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from qdtrace.ir.program import Atom, Block, Literal
     from qdtrace.lengths.skeleton import Skeleton, Slot
@@ -59,15 +59,24 @@ class Opened:
     """The largest length."""
     programs: tuple[Program, Program]
 
+    @property
+    def larger(self) -> list[int]:
+        """Lengths by number in the first of the programs."""
+        return [_larger(self.most, k) for k in range(len({n for n in self.lengths if n is not None}))]
+
     def values(self, other: Skeleton) -> list[Literal] | None:
         """Returns the operands for a program of other lengths, or None if it is another program."""
         if other.text != self.first.text:
             return None
         values = _common(self.operands, self.first.literals.values(), other.literals.values())
-        lengths = _common(self.lengths, self.first.lengths.values(), other.lengths.values())
+        lengths = self.sizes(other)
         if values is None or lengths is None or not all(0 < n <= self.most for n in lengths):
             return None
         return values
+
+    def sizes(self, other: Skeleton) -> list[int] | None:
+        """Returns lengths by number of a program of other lengths, or None if it is another program."""
+        return _common(self.lengths, self.first.lengths.values(), other.lengths.values())
 
 
 def _common(numbers: Sequence[int | None], first: Iterable[T], other: Iterable[T]) -> list[T] | None:
@@ -92,12 +101,18 @@ def opened(traces: Sequence[Skeleton]) -> Opened:
     params = tuple(ref_var(row[0].dtype, (), "n") for row in values)
     slots = {slot: params[k] for slot, k in zip(first.literals, operands, strict=True) if k is not None}
 
-    def chosen(least: int, step: int) -> Program:
-        sizes = {v: least + step * k for v, k in zip(first.lengths, lengths, strict=True) if k is not None}
-        return _Opening(sizes, slots, most // 2).program(first.program, params)
+    most = (most - 8 * len(found)) // 2
 
-    least, most = most - 8 * len(found), most // 2
-    return Opened(first, operands, lengths, most, (chosen(least, 5), chosen(1, 0)))
+    def chosen(length: Callable[[int], int]) -> Program:
+        sizes = {v: length(k) for v, k in zip(first.lengths, lengths, strict=True) if k is not None}
+        return _Opening(sizes, slots, most).program(first.program, params)
+
+    return Opened(first, operands, lengths, most, (chosen(lambda k: _larger(most, k)), chosen(lambda _: 1)))
+
+
+def _larger(most: int, number: int) -> int:
+    """Returns a length of its own for a number, more than any length that there is."""
+    return 2 * most + 5 * number
 
 
 def _numbered(rows: Sequence[tuple[T, ...]]) -> tuple[tuple[int | None, ...], list[tuple[T, ...]]]:

@@ -19,6 +19,7 @@ from qdtrace.trace.source import eqn_loc
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from qdtrace.compose.derivative import Derivative
     from qdtrace.compose.staged_program import StagedProgram
     from qdtrace.config import Options
     from qdtrace.lengths.skeleton import Skeleton
@@ -47,14 +48,27 @@ class Trace:
     """A call at its lengths."""
 
     skeleton: Skeleton
-    options: Options
-    """The options of the program."""
+    staged: StagedProgram
+    """The program, with its options."""
     operands: tuple[Source, ...]
     """The source of each parameter of the program."""
     results: tuple[Source, ...]
     """The source of each leaf of the result."""
     tree: Any
     """Structure of the result."""
+    adjoint: Derivative | None = None
+    """Specifies the derivative that runs, if the program is one of tangents and its transpose runs."""
+
+    @property
+    def options(self) -> Options:
+        """The options of the program."""
+        return self.staged.options
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """A key that is equal for the traces of one program at all lengths."""
+        spec = self.adjoint
+        return self.skeleton.text, self.options, spec and (spec.wrt, spec.out, spec.x64)
 
 
 def trace_call(staging: Callable[[Programs], Callable[..., Any]], leaves: Sequence[Any], structure: Any) -> Trace:
@@ -78,8 +92,7 @@ def trace_call(staging: Callable[[Programs], Callable[..., Any]], leaves: Sequen
     ((program, operands),) = walk.calls
     if program.options.debug or program.options.deterministic:  # threads need copies for sums in one order
         raise PinnedError("it runs with `debug` or `deterministic`")
-    skeleton = skeleton_of(program.program)
-    return Trace(skeleton, program.options, tuple(operands), tuple(outs), tree)
+    return Trace(skeleton_of(program.program), program, tuple(operands), tuple(outs), tree)
 
 
 def flat_results(staged: Callable[..., Any], leaves: Sequence[Any], structure: Any) -> tuple[list[Any], Any]:
