@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from lowering.plan.sums import Where
 from lowering.simd.critical_path import cycles, vectors_to_fill
 from lowering.simd.divergence.one_lane import one_lane_is_faster
-from lowering.simd.inner.choice import choose_inner
+from lowering.simd.inner.choice import along_one_lane, choose_inner
 from lowering.simd.lane_facts import LaneFacts, is_quiet
 from lowering.simd.rows import find_row
 from qdtrace.analysis.uniformity import analyse_uniformity
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from lowering.llvm.options import EmitOptions
     from lowering.llvm.target import Target
@@ -71,13 +71,14 @@ def choose_shape(lanes: LaneFacts, target: Target, options: EmitOptions, sums: S
     width = max(2, target.vector_bits // lanes.element_bits)
     while width > 2 and (lanes.cached_bytes * width > PRIVATE_BUDGET or facts.private_bytes * width > STREAMED_BUDGET):
         width //= 2
-    if _one_lane(lanes, target, options, width):
-        return Shape(1, 1, None, "one lane at a time: vectors would wait in nested loops, branches and gathers")
+    along = along_one_lane(lanes, sums, target, options.fast_math) if sums is not None else {}
+    if _one_lane(lanes, target, options, width, {loop.eqn: cycles for loop, cycles in along.items()}):
+        how = f"one lane at a time{_lengths(along)}: vectors would wait in nested loops, branches and gathers"
+        return Shape(1, 1, None, how, {loop.eqn: loop for loop in along})
     if sums is not None and not (options.vectorize or wanted):
         inner = choose_inner(lanes, sums, target, width, options.fast_math)
         if inner:
-            lengths = sorted({f"{loop.width} lanes x {loop.vectors}" for loop in inner.values()})
-            return Shape(1, 1, None, f"one iteration at a time, vectors along its loops: {', '.join(lengths)}", inner)
+            return Shape(1, 1, None, f"one iteration at a time{_lengths(inner.values())}", inner)
     in_registers = sums is not None and bool(sums.of(Where.REGISTERS))
 
     def side_by_side(lanes: LaneFacts) -> int:
@@ -106,11 +107,18 @@ def choose_shape(lanes: LaneFacts, target: Target, options: EmitOptions, sums: S
     return Shape(width, vectors, row, ", ".join(parts))
 
 
-def _one_lane(lanes: LaneFacts, target: Target, options: EmitOptions, width: int) -> bool:
+def _lengths(loops: Iterable[InnerLoop]) -> str:
+    lengths = sorted({f"{loop.width} lanes x {loop.vectors}" for loop in loops})
+    return f", vectors along its loops: {', '.join(lengths)}" if lengths else ""
+
+
+def _one_lane(
+    lanes: LaneFacts, target: Target, options: EmitOptions, width: int, along: Mapping[Eqn, float]
+) -> bool:
     """Returns whether scalar code is faster, unless the user asks for lanes."""
     if options.vectorize or options.vectors or lanes.facts.task.hints.get("refill"):
         return False
-    return one_lane_is_faster(lanes, target, width)
+    return one_lane_is_faster(lanes, target, width, along)
 
 
 def _is_crowded(lanes: LaneFacts, count: int) -> bool:

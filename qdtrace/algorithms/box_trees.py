@@ -48,12 +48,12 @@ class NearBoxes(NearLoop):
         loop.use.is_made = True
         for _ in loop._trace_body(in_kernel=False):  # pyright: ignore[reportPrivateUsage]
             here = node.value
-            square = levels.square_of(here, place)
+            square = levels.square_of(levels.node(here), place)
             is_near = (square <= most) & (square < jnp.inf)
             is_box = here >= levels.slots
             node.value = jnp.where(is_near & ~is_box, 2 * here, next_node(here))
             emit(markers.continue_p, ~(is_near & is_box), loc=user_loc())
-            yield levels.items[here - levels.slots]
+            yield levels.item(here - levels.slots)
 
 
 @jax.tree_util.register_pytree_node_class
@@ -158,7 +158,7 @@ class Boxes:
             TraceValueError: `place` has another shape, `test` gives an array, or the call stands outside of loops.
         """
         check_in_loop("boxes.closest")
-        return closest(self.levels, _row(self, place, "boxes.closest", "place"), test)
+        return closest(self.levels, self.count, _row(self, place, "boxes.closest", "place"), test)
 
     @boundary
     def ray(
@@ -184,7 +184,7 @@ class Boxes:
         """
         check_in_loop("boxes.ray")
         start, along = _row(self, origin, "boxes.ray", "origin"), _row(self, direction, "boxes.ray", "direction")
-        return first_hit(self.levels, start, along, test)
+        return first_hit(self.levels, self.count, start, along, test)
 
 
 @boundary

@@ -2,16 +2,31 @@
 
 Node k has the children 2 k and 2 k + 1, and the last level holds the boxes, in the order of a space-filling curve. So
 its shape depends on the number of boxes alone, and a refit is a minimum of pairs for each level.
+
+A CPU searches a second tree over the same order, of blocks of eight boxes, whose leaves are eight items. Block b has
+the children 8 b + 1 to 8 b + 8. Coordinates of its boxes lie side by side, so that one vector has all eight.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Bound = Callable[[Callable[[Any], Any]], Any]
+    """A function of a box, given by what loads a coordinate of its corners: no value in the box is smaller."""
+    Test = Callable[[Any], Any]
+    """A function of the number of an item: its value."""
+
+WIDE = 8
+"""Boxes of a block, and items of its leaves: the lanes of a vector of 256 bits."""
+_RATIO = WIDE.bit_length() - 1
+"""Levels of the tree of pairs that a level of blocks spans."""
 _BITS = {1: 30, 2: 15, 3: 10}
 """Bits of a coordinate in a place on the curve."""
 _SPREAD = {
@@ -26,9 +41,11 @@ class Levels(NamedTuple):
     """The nodes of a complete tree, level by level."""
 
     items: Any
-    """The number of the box in each place of the last level; -1 where it is empty, or there is none."""
+    """The number of the box in each place of the last level, in rows; -1 where it is empty, or there is none."""
     nodes: Any
     """Low and high corners of the box around each node; those of empty ones are infinitely far on all sides."""
+    blocks: Any
+    """The same of the boxes in each block: low and high corners, one coordinate of all boxes after the other."""
 
     @property
     def axes(self) -> int:
@@ -40,13 +57,31 @@ class Levels(NamedTuple):
         """The number of places in the last level, and of its first node: a power of two."""
         return self.nodes.shape[0] // 2
 
-    def square_of(self, node: Any, place: Any) -> Any:
-        """Returns the squared distance of a place from the box of a node."""
+    @property
+    def depth(self) -> tuple[int, int]:
+        """The number of levels of blocks, and the number that a block below the last of them would have first."""
+        levels, first = 0, 0
+        while first < self.blocks.shape[0]:
+            levels, first = levels + 1, WIDE * first + 1
+        return levels, first
+
+    def item(self, slot: Any) -> Any:
+        """Returns the number of the box in a place of the last level."""
+        return self.items[slot // WIDE, slot % WIDE]
+
+    def block(self, number: Any, k: Any) -> Callable[[Any], Any]:
+        """Returns a function that loads a coordinate of the corners of box `k` of a block."""
+        return lambda coordinate: self.blocks[number, coordinate, k]
+
+    def node(self, number: Any) -> Callable[[Any], Any]:
+        """Returns a function that loads a coordinate of the corners of a node's box."""
+        return lambda coordinate: self.nodes[number, coordinate]
+
+    def square_of(self, box: Callable[[Any], Any], place: Any) -> Any:
+        """Returns the squared distance of a place from a box, whose coordinates `box` loads."""
         square = jnp.zeros((), place.dtype)
         for axis in range(self.axes):
-            below = self.nodes[node, axis] - place[axis]
-            above = place[axis] - self.nodes[node, self.axes + axis]
-            outside = larger(below, above)
+            outside = larger(box(axis) - place[axis], place[axis] - box(self.axes + axis))
             square += larger(outside, jnp.zeros_like(outside)) ** 2
         return square
 
@@ -68,7 +103,9 @@ def places_of(low: Any, high: Any) -> Any:
     half = jnp.where(last > first, last / 2 - first / 2, 1)  # a half, as the whole may overflow
     part = jnp.where(is_placed, (centre / 2 - first / 2) / half, 0)
     cells = 2 ** _BITS[low.shape[1]]
-    return _interleaved(jnp.clip(part * cells, 0, cells - 1).astype(jnp.int32))
+    # narrow floats have no number as large as the last cell, or round it to the one behind
+    part = jnp.clip(part.astype(jnp.promote_types(part.dtype, jnp.float32)), 0, 1)
+    return _interleaved(jnp.minimum((part * cells).astype(jnp.int32), cells - 1))
 
 
 def _interleaved(cell: Any) -> Any:
@@ -84,20 +121,40 @@ def levels_of(low: Any, high: Any, order: Any) -> Levels:
     """Returns a complete tree of boxes in an order; without boxes, one that holds no items."""
     count, axes = low.shape
     if not count:
-        return Levels(order, jnp.zeros((2, 2 * axes), low.dtype))
+        nodes, blocks = jnp.zeros((2, 2 * axes), low.dtype), jnp.zeros((1, 2 * axes, WIDE), low.dtype)
+        return Levels(order.reshape(0, WIDE), nodes, blocks)
     is_box = jnp.all(low <= high, axis=1)[order]
     low = jnp.where(is_box[:, None], low[order], jnp.inf)
     high = jnp.where(is_box[:, None], high[order], -jnp.inf)
-    rest = (0, (1 << (count - 1).bit_length()) - count)
+    rest = (0, max(WIDE, 1 << (count - 1).bit_length()) - count)
     items = jnp.pad(jnp.where(is_box, order, -1), rest, constant_values=-1)
-    low, high = (
-        jnp.pad(corner, (rest, (0, 0)), constant_values=far) for corner, far in ((low, np.inf), (high, -np.inf))
-    )
+    low, high = _padded(low, rest, np.inf), _padded(high, rest, -np.inf)
     levels = [jnp.concatenate([low, high], axis=1)]
     while low.shape[0] > 1:
         low, high = jnp.minimum(low[::2], low[1::2]), jnp.maximum(high[::2], high[1::2])
         levels.append(jnp.concatenate([low, high], axis=1))
-    return Levels(items, jnp.concatenate([levels[-1], *reversed(levels)]))  # no node is node 0
+    nodes = jnp.concatenate([levels[-1], *reversed(levels)])  # no node is node 0
+    return Levels(items.reshape(-1, WIDE), nodes, _blocks(levels, count))
+
+
+def _padded(corners: Any, rest: tuple[int, int], far: float) -> Any:
+    return jnp.pad(corners, (rest, (0, 0)), constant_values=far)
+
+
+def _blocks(levels: list[Any], count: int) -> Any:
+    """Returns the blocks over `count` items, level by level from the root; all levels but the last one are full."""
+    made: list[Any] = []
+    height, boxes = _RATIO, -(-count // WIDE)
+    while not made or boxes > 1:
+        blocks = -(-boxes // WIDE)
+        low, high = jnp.split(levels[height][:boxes], 2, axis=1)
+        rest = (0, blocks * WIDE - boxes)
+        found = jnp.concatenate([_padded(low, rest, np.inf), _padded(high, rest, -np.inf)], axis=1)
+        made.append(jnp.swapaxes(found.reshape(blocks, WIDE, -1), 1, 2))
+        height, boxes = height + _RATIO, blocks
+    last, *inner = made
+    full = [jnp.pad(m, ((0, WIDE**k - m.shape[0]), (0, 0), (0, 0))) for k, m in enumerate(reversed(inner))]
+    return jnp.concatenate([*full, last])
 
 
 def zeros_below(value: Any) -> Any:

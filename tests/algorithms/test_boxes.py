@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
+from qdtrace.algorithms import walks
+from qdtrace.algorithms.pair_walks import walk_pairs
 
 QUERIES = 40
 NOTHING = np.float32(np.inf)
@@ -110,6 +112,66 @@ def agrees_with_all(low, high, places, tree=None):
 )
 def test_random_boxes(axes, count):
     agrees_with_all(*random_boxes(axes, count))
+
+
+def test_zeros_of_either_sign_are_equal():
+    """A ray enters a box that it starts on at 0 or -0, and a test may give either."""
+    x = np.zeros((20, 2), np.float32)
+    x[:10, 0] = 1.0
+
+    @qd.jit
+    def search(x, places):
+        tree, out = qd.boxes(x, x), qd.empty((places.shape[0], 2), jnp.int32)
+        for i in qd.range(places.shape[0]):
+            p = places[i]
+            out[i, 0], _ = tree.ray(p, jnp.array([-1.0, -2.0]), lambda j: jnp.where(x[j, 0] == 0, (j % 2) * -0.0, 1.0))
+            out[i, 1], _ = tree.closest(p, lambda j: jnp.where(x[j, 0] == 0, (j % 2) * -0.0, 1.0))
+        return out
+
+    np.testing.assert_array_equal(search(x, np.zeros((3, 2), np.float32)), np.full((3, 2), 10))
+
+
+@pytest.mark.full
+def test_the_walk_of_other_machines(monkeypatch):
+    """On a GPU threads walk through pairs of boxes."""
+
+    def through_pairs(tree, count, is_any, bound, test):
+        assert count <= tree.slots
+        return walk_pairs(tree, is_any, bound, test, 4)
+
+    monkeypatch.setattr(walks, "walk_blocks", through_pairs)
+    low, high, places = random_boxes(3, 61)
+    agrees_with_all(low, high, places)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("dtype", [np.float64, np.float16])
+def test_other_floats(dtype):
+    low, high, places = (a.astype(dtype) for a in random_boxes(2, 90))
+    with jax.enable_x64(dtype == np.float64):
+
+        @qd.jit
+        def search(low, high, places):
+            tree, out = qd.boxes(low, high), qd.empty(places.shape[0], jnp.int32)
+            for i in qd.range(places.shape[0]):
+                p = places[i]
+                out[i], _ = tree.closest(p, squares_from(p, low, high))
+            return out
+
+        assert qd.boxes(low, high).levels.blocks.dtype == dtype
+        found = search(low, high, places)
+    np.testing.assert_array_equal(found, smallest(distances(low, high, places))[0])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("axes", [1, 3])
+def test_trees_of_several_levels(axes):
+    """4,200 boxes are 525 leaves: more than two levels of blocks hold. Places on the curve of one axis have 30 bits."""
+    low, high, places = random_boxes(axes, 4200)
+    for found, wanted in zip(
+        closest(qd.boxes(low, high), low, high, places[:9]), smallest(distances(low, high, places[:9])), strict=True
+    ):
+        np.testing.assert_array_equal(found, wanted)
 
 
 @pytest.mark.slow

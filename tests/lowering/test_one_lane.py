@@ -61,6 +61,24 @@ UNIFORM = WALK.replace("store stack child below", "store stack child 3:i32").rep
     "store stack other top", "store stack other 4:i32"
 )
 
+SEARCH = WALK.replace(
+    """          x: f32 = load weight node 2:i32
+          y: f32 = load weight node 3:i32
+          z: f32 = mul x y
+""",
+    """          least: i32 = for k in 0:i32 : 4:i32 : 1:i32 carry so = 2147483647:i32
+            x: f32 = load weight node k
+            y: f32 = mul x x
+            key: i32 = bitcast[dtype=i32] y
+            same: i32 = and key -4:i32
+            numbered: i32 = or same k
+            lower: i32 = min so numbered
+            yield lower
+          z: f32 = bitcast[dtype=f32] least
+""",
+)
+"""The same walk, which searches each leaf for the smallest of four numbers."""
+
 
 def program() -> Program:
     return parse_program(WALK)
@@ -87,6 +105,16 @@ def test_a_walk_over_a_tree(target: str, way: str) -> None:
 def test_every_form_gives_what_the_interpreter_gives(target: str, vectorize: bool | None) -> None:
     got = execute(program(), arguments(), target, EmitOptions(fast_math=False, vectorize=vectorize), (0.4,))
     same_bits(got[0], evaluate(program(), arguments())[0])
+
+
+@pytest.mark.parametrize("target", ["avx512", "avx2", "portable"])
+def test_inner_loops_of_one_lane_run_in_vectors(target: str) -> None:
+    made = parse_program(SEARCH)
+    reason = plan_task(made.tasks[0], Target.named(target)).reason
+    assert (ONE in reason) == ("vectors along its loops: 4 lanes x 1" in reason) == (target != "avx512")
+    for vectorize in (False, None):
+        got = execute(made, arguments(), target, EmitOptions(fast_math=False, vectorize=vectorize), (0.4,))
+        same_bits(got[0], evaluate(made, arguments())[0])
 
 
 def test_the_option_decides() -> None:

@@ -24,6 +24,8 @@ from qdtrace.ir.program import is_local
 from qdtrace.ir.walk import is_rare, walk_inside
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lowering.llvm.target import Target
     from lowering.simd.lane_facts import LaneFacts
     from qdtrace.ir.program import Block, Eqn
@@ -46,13 +48,16 @@ BRANCH, LOOP_END = 14, 10
 """Cycles that mispredictions cost scalar code for each divergent branch, and for each end of a divergent loop."""
 
 
-def one_lane_is_faster(lanes: LaneFacts, target: Target, width: int) -> bool:
-    """Returns whether scalar code is estimated to run an iteration in less time than a lane of `width` takes."""
+def one_lane_is_faster(lanes: LaneFacts, target: Target, width: int, along: Mapping[Eqn, float]) -> bool:
+    """Returns whether scalar code is estimated to run an iteration in less time than a lane of `width` takes.
+
+    `along` has the loops that scalar code runs in vectors, with their cycles.
+    """
     inside = [e for loop in lanes.divergent_loops for e in walk_inside(loop)]
     if not any(e in lanes.divergent_loops or _pushes(lanes, e) for e in inside):
         return False
     gathered, stall = GATHERED if target.has_gathers else LOADED, STALL if target.has_masks else LONG_STALL
-    found = _Estimate(lanes, width, gathered, stall).block(lanes.facts.task.body, 1.0, GUESS)
+    found = _Estimate(lanes, width, gathered, stall, along).block(lanes.facts.task.body, 1.0, GUESS)
     refilled = find_refill(lanes, target, reduces=True) is not None
     return found.lane * (REFILLED if refilled else 1) > found.scalar
 
@@ -81,6 +86,7 @@ class _Estimate:
     width: int
     gathered: float
     stall: int
+    along: Mapping[Eqn, float]
 
     def block(self, block: Block, busy: float, guess: int) -> _Cycles:
         """Returns the cycles of a block, executed with the fraction `busy` of the lanes active."""
@@ -110,10 +116,8 @@ class _Estimate:
         busy = busy * BUSY if divergent else busy
         parts = [self.block(block, busy, INNER_GUESS) for block in eqn.blocks]
         selects = len(eqn.outvars) / self._rate(busy)
-        return _Cycles(
-            trips * (sum(c.lane for c in parts) + selects),
-            trips * (sum(c.scalar for c in parts) + 1 / SCALAR_PORTS) + (LOOP_END if divergent else 0),
-        )
+        scalar = trips * (sum(c.scalar for c in parts) + 1 / SCALAR_PORTS) + (LOOP_END if divergent else 0)
+        return _Cycles(trips * (sum(c.lane for c in parts) + selects), self.along.get(eqn, scalar))
 
     def _rate(self, busy: float) -> float:
         """Returns the operations of lanes that begin in one cycle."""

@@ -51,6 +51,17 @@ def choose_inner(
     return loops if loops and is_faster(lanes, width, loops, target) else {}
 
 
+def along_one_lane(lanes: LaneFacts, sums: Sums, target: Target, reassociates: bool) -> dict[InnerLoop, float]:
+    """Returns the loops that run in vectors where a task runs one lane at a time, with the cycles of each."""
+    found: dict[InnerLoop, float] = {}
+    for loop in inner_loops(lanes.facts, sums, reassociates).values():
+        taken = _in_vectors(loop, target)
+        cycles_along = _steps(taken) * _operations_of_step(taken, target) / PORTS
+        if cycles_along < loop.trips * operations(loop.eqn.blocks[0]) / SCALAR_PORTS:
+            found[taken] = cycles_along
+    return found
+
+
 def is_faster(lanes: LaneFacts, width: int, loops: Mapping[Eqn, InnerLoop], target: Target) -> bool:
     """Returns whether vectors along loops are estimated to take less time than lanes of `width` iterations."""
     cost = _Estimate(lanes, width, loops, target).block(lanes.facts.task.body)
@@ -60,6 +71,8 @@ def is_faster(lanes: LaneFacts, width: int, loops: Mapping[Eqn, InnerLoop], targ
 def _in_vectors(loop: InnerLoop, target: Target) -> InnerLoop:
     """Returns a loop with its lanes and vectors."""
     width = max(2, target.vector_bits // LaneFacts(loop.facts, loop.uniformity).element_bits)
+    while width // 2 >= loop.trips and width > 2:
+        width //= 2
     vectors = 4 if operations(loop.eqn.blocks[0]) <= LIGHT_BODY else 2
     while vectors > 1 and width * vectors > loop.trips:
         vectors //= 2
@@ -116,18 +129,26 @@ class _Estimate:
     def _along(self, loop: InnerLoop) -> _Cycles:
         """Returns the cycles of a loop in lanes, and in vectors along it."""
         lane = sum(map(self.block, loop.eqn.blocks), _Cycles()).lane
-        varying = loop.uniformity.varying
-        each, wait = 0.0, 0.0
-        for eqn in loop.eqn.blocks[0].eqns:
-            if eqn.primitive.is_access:
-                each += _operations(loop.facts, eqn, loop.facts.task.index, varying, self.target, loop.width)
-            elif eqn in loop.scans and eqn.primitive is not ADD:
-                each += UNCHANGED
-            elif not varying.isdisjoint(eqn.outvars):
-                each += eqn.primitive.cost * (SCAN * loop.width.bit_length() if eqn in loop.scans else 1)
-                wait += SCAN * LATENCY if eqn in loop.scans else 0
-        steps = -(-loop.trips // (loop.width * loop.vectors)) * loop.vectors
+        each, steps = _operations_of_step(loop, self.target), _steps(loop)
+        wait = sum(SCAN * LATENCY for eqn in loop.scans if eqn.primitive is ADD)
         return _Cycles(loop.trips * lane, steps * max(each / PORTS, wait) + ENDS)
+
+
+def _steps(loop: InnerLoop) -> int:
+    return -(-loop.trips // (loop.width * loop.vectors)) * loop.vectors
+
+
+def _operations_of_step(loop: InnerLoop, target: Target) -> float:
+    """Returns the operations of a vector of a loop's trips."""
+    varying, each = loop.uniformity.varying, 0.0
+    for eqn in loop.eqn.blocks[0].eqns:
+        if eqn.primitive.is_access:
+            each += _operations(loop.facts, eqn, loop.facts.task.index, varying, target, loop.width)
+        elif eqn in loop.scans and eqn.primitive is not ADD:
+            each += UNCHANGED
+        elif not varying.isdisjoint(eqn.outvars):
+            each += eqn.primitive.cost * (SCAN * loop.width.bit_length() if eqn in loop.scans else 1)
+    return each
 
 
 def _operations(
