@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from qdtrace.backend import backend
 from qdtrace.compose.call import call_p, derivative_p
 from qdtrace.compose.debug import most_trips
 from qdtrace.errors import BackendError, boundary
+from qdtrace.frozen import frozen
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.program import Stage, ref_type
 from qdtrace.ir.walk import private_bytes
@@ -37,7 +37,7 @@ LARGE = 1 << 16
 """Bytes of private arrays from which on `Lowered.storage` lists them."""
 
 
-@dataclass(frozen=True)
+@frozen
 class TaskInfo:
     """One launch after all passes."""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
+
+from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,7 +17,7 @@ REST = "XLA, dispatch"
 """Name of the row for what no task does."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Row:
     """One task of a profile, over all its launches in a call."""
 
@@ -45,7 +46,7 @@ class Row:
         return self.bytes / self.seconds * 1e-9 if self.seconds else 0.0
 
 
-@dataclass(frozen=True)
+@frozen
 class Profile:
     """The result of `qd.profile`, which prints as a table.
 

@@ -19,12 +19,12 @@ import stat
 import subprocess
 import tempfile
 import warnings
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qdtrace.errors import QdWarning
+from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ _warned: set[str] = set()
 """Texts of the warnings that this process has given already."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Assembler:
     """An assembler of this machine. Its methods raise OSError if it cannot be started or is killed, or if its files
     cannot be written or read."""

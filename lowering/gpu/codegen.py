@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lowering.llvm.options import emit_options
 from lowering.triton.installed import NEEDED, triton_version
 from qdtrace.errors import BackendError
+from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from lowering.triton.code import TritonCode
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from qdtrace.config import Options
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class TritonKernels:
     """A task that Triton has compiled."""
 

@@ -6,7 +6,6 @@ then one at address 0, so that numbers are places too, then one at the program's
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lowering.gpu.fill import FILL, THREADS
@@ -15,6 +14,7 @@ from lowering.simt.series import FILL_BYTES
 from lowering.tables import FIELD
 from qdtrace.analysis.index.trips import static_bounds
 from qdtrace.errors import BackendError
+from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ MOST_CHECKS = (1 << 16) - 1
 """Checks that one task may have: the number of a failed check is part of a word."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class TaskKernels:
     """The facts about a task's code that its launches need."""
 
@@ -41,7 +41,7 @@ class TaskKernels:
     scratch_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Command:
     """A launch of a kernel, or a fill of memory by the driver: a record of `tables.COMMAND`."""
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from qdtrace.errors import BackendError
+from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from lowering.runtime.registry import Platform
     from lowering.simt.devices import Device
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Functions:
     """Names of the driver's functions that handlers call. What they take is the same for CUDA and HIP."""
 

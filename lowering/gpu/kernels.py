@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from typing import TYPE_CHECKING, cast
 
 from lowering.gpu.codegen import TritonKernels
@@ -15,6 +15,7 @@ from lowering.runtime.keys import artifact_key, digest
 from lowering.runtime.once import Once
 from lowering.simt.code import Launch
 from qdtrace.counters import count
+from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Task, Var
 
 
-@dataclass(frozen=True)
+@frozen
 class LoadedTask:
     """A task, or series, that can be launched."""
 

@@ -5,14 +5,15 @@ They are plain data, so that the emitters of constructs need not import each oth
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from qdtrace.ir.types import RefType
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class GlobalMemory:
     """A buffer of the call, with its pointer and its metadata."""
 
@@ -24,7 +25,7 @@ class GlobalMemory:
     """Metadata of loads if the task never writes the buffer."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class PrivateMemory:
     """Private memory: for each element V vectors of W lanes."""
 
@@ -36,7 +37,7 @@ class PrivateMemory:
     """Distance of neighbouring elements, if the copies of several threads are interleaved."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class OddDivisor:
     """The test whether a divisor is odd: it or its reciprocal is not a normal number."""
 

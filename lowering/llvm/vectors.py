@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lowering.llvm.types import SUFFIX
+from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from qdtrace.ir.types import DType
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Lanes:
     """A vector width; 1 stands for scalars."""
 

@@ -12,13 +12,14 @@ Slots are combined in order, and each element with memory once, so sums have the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from lowering.llvm.facts import TaskFacts
 from lowering.llvm.types import BYTES, MEMORY, compute_dtype
 from lowering.tables import FIELD, round_up
+from qdtrace.frozen import frozen
 from qdtrace.ir.combining import identity
 from qdtrace.ir.memory import indices_of, reference
 from qdtrace.ir.primitives import ACCUM, ATOMIC
@@ -44,7 +45,7 @@ class Where(Enum):
     ATOMIC = auto()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Part:
     """Elements of one buffer whose sums are, or may be, kept apart from memory."""
 
@@ -81,7 +82,7 @@ class Part:
         return identity(self.op, self.dtype)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Slot:
     """Memory of a chunk, block or thread for parts, each at its offset."""
 
@@ -89,7 +90,7 @@ class Slot:
     nbytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Sums:
     """The place of the sum of each accumulation into memory that iterations share."""
 

@@ -5,17 +5,17 @@ They are plain data, so that the emitters of constructs need not import each oth
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.affine import Quotient
+from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from qdtrace.analysis.index.affine import Form
     from qdtrace.ir.program import Eqn, Var
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Mask:
     """The active lanes; `vectors` is None if all are active."""
 
@@ -29,7 +29,7 @@ class Mask:
 ALL = Mask()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Component:
     """One component of neighbouring records, one record per lane."""
 
@@ -40,7 +40,7 @@ class Component:
     """Form of the first element of lane 0's record; equal records have equal forms."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Address:
     """The addresses of the lanes of an access: `stride` elements apart from `pointer`, or at `pointer[offsets]`."""
 
@@ -53,7 +53,7 @@ class Address:
     """The component that lanes access, if they access neighbouring records of `stride` elements."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Row:
     """The split of iterations into rows: those f with equal `(f + offset) // length`."""
 
@@ -71,7 +71,7 @@ class Row:
         return term.divisor % self.length == 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class LaneCounts:
     """Stack slots of i64 in which a function under masks counts the iterations of one loop, and lanes that enter it."""
 

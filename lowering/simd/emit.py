@@ -9,7 +9,6 @@ copies of threads.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lowering.llvm import checks
@@ -34,6 +33,7 @@ from lowering.simd.rules import SCALAR_RULES, emit_eqns
 from lowering.simd.steps import emit_steps
 from lowering.tables import CACHE_LINE
 from qdtrace.analysis.index.trips import static_bounds
+from qdtrace.frozen import frozen
 from qdtrace.ir.program import Atom, Eqn, Task, Var
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from lowering.simd.divergence.span_plan import PartPlan
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class TaskCode:
     """The code of one task."""
 

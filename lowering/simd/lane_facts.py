@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.cost import operations
+from qdtrace.frozen import frozen
 from qdtrace.ir.memory import indices_of
 from qdtrace.ir.primitives import LOAD, STORE, Effect
 from qdtrace.ir.program import Block, Eqn, Var, is_global, is_local, ref_type
@@ -25,7 +25,7 @@ QUIET_COST = 32
 """The largest cost of a quiet loop."""
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class LaneFacts:
     """Facts about a task in lanes."""
 

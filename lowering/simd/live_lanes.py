@@ -8,11 +8,11 @@ each block that uses it, and counters of a lane's iterations subtract them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
 from lowering.simd.descriptions import Mask
+from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lowering.simd.frame import LaneFrame
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class LiveLanes:
     """One register a vector: a mask, or numbers where those are kept instead."""
 

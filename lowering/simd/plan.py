@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lowering.llvm.facts import TaskFacts
@@ -14,13 +14,14 @@ from lowering.simd.divergence.flatten import STEPS, flattened, flattened_steps
 from lowering.simd.lane_facts import LaneFacts
 from lowering.simd.shape import Shape, choose_shape
 from qdtrace.analysis.uniformity import Uniformity, analyse_uniformity
+from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from lowering.llvm.target import Target
     from qdtrace.ir.program import Eqn, Task
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Plan:
     """The shape of a task's lanes, its strategies against divergence, and its accumulations."""
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from qdtrace.frozen import frozen
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Var
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Touch:
     """An equation's access to elements of a buffer."""
 
@@ -48,7 +50,7 @@ class StoreGroup:
         return all(c.number != found.number for c in self.components)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Step:
     """The actions on groups of stores at an equation."""
 

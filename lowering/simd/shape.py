@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from lowering.plan.sums import Where
@@ -12,6 +12,7 @@ from lowering.simd.inner.choice import along_one_lane, choose_inner
 from lowering.simd.lane_facts import LaneFacts, is_quiet
 from lowering.simd.rows import find_row
 from qdtrace.analysis.uniformity import analyse_uniformity
+from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -47,7 +48,7 @@ ROW_USE_OF_LOOPS = 0.5
 """The same for bodies with loops: each of their trips would gather what steps within a row load side by side."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Shape:
     """Lanes of a vector, vectors side by side, the rows that a step keeps to, and the reason."""
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from qdtrace.ir.program import Var
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Launch:
     """One kernel of a task.
 
@@ -36,7 +37,7 @@ class Launch:
         return self.blocks or -(-iterations // (self.threads * self.group))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class KernelCode:
     """The code of one task."""
 

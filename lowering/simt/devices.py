@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import llvmlite.binding as llvm
@@ -11,6 +11,7 @@ import llvmlite.binding as llvm
 from lowering.llvm.target import Target
 from qdtrace.analysis.machine import GPU
 from qdtrace.errors import BackendError
+from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +22,7 @@ GLOBAL, SHARED = 1, 3
 """LLVM's numbers of address spaces, the same for both families."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Family:
     """Facts that all chips of a maker share."""
 
@@ -96,7 +97,7 @@ ROCM = Family(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Device:
     """A kind of GPU."""
 

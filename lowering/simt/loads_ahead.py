@@ -18,13 +18,13 @@ together; by eight 0.66 ms, but their gradient, which needs more registers, take
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lowering.llvm import control
 from lowering.llvm.checks import bounds
 from lowering.llvm.types import REGISTER
 from qdtrace.analysis.index.trips import trip_count
+from qdtrace.frozen import frozen
 from qdtrace.ir.carries import carried_params
 from qdtrace.ir.memory import reference
 from qdtrace.ir.primitives import BOUND, CELL, LOAD, Effect
@@ -46,7 +46,7 @@ MOST_COST = 200
 """The most equations of a body that may be copied."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Ahead:
     """The split of a loop's body into loads that go ahead and the rest."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lowering.llvm.facts import TaskFacts
@@ -12,6 +11,7 @@ from lowering.simt.stacks import RUNNING, SCRATCH_BYTES, Stacks, plan_stacks
 from lowering.tables import CACHE_LINE, FIELD, round_up
 from qdtrace.analysis.index.trips import trip_count
 from qdtrace.errors import BackendError
+from qdtrace.frozen import frozen
 from qdtrace.ir.memory import changes_its_head
 from qdtrace.ir.primitives import FOR, LOAD
 from qdtrace.ir.walk import walk_inside
@@ -37,7 +37,7 @@ COUNTER_AT = 2 * FIELD
 """Byte offset of the iteration counter in that area."""
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Plan:
     """The parallelisation of a task on a device."""
 

@@ -7,13 +7,13 @@ block waits for its threads, instead of the device for a kernel to end.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lowering.plan.sums import copy_sizes
 from lowering.tables import CACHE_LINE, FIELD, round_up
 from qdtrace.analysis.cost import accesses, code_size, has_open_loop, operations, peak_live
 from qdtrace.analysis.index.trips import trip_count
+from qdtrace.frozen import frozen
 from qdtrace.ir.memory import changes_its_head
 from qdtrace.ir.primitives import ACCUM
 from qdtrace.ir.program import Task
@@ -49,7 +49,7 @@ FILL_BYTES = 1 << 15
 """The most bytes before a task that the block fills; more are filled by commands of their own."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Filling:
     """A step that fills memory with one value."""
 
@@ -66,7 +66,7 @@ class Filling:
 Step = Filling | Task
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Series:
     """Consecutive tasks that one kernel runs, with the fillings before each."""
 
@@ -82,7 +82,7 @@ class Series:
         return f"one block of {self.threads} threads, in one kernel {what}"
 
 
-@dataclass(frozen=True)
+@frozen
 class BlockMemory:
     """The arguments of a series' kernel that are in shared memory."""
 

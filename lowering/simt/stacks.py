@@ -7,11 +7,12 @@ side, so that they are one access if the threads use the same index: `[warp][arr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from lowering.llvm.types import kept_bytes
 from lowering.tables import FIELD, round_up
+from qdtrace.frozen import frozen
 from qdtrace.ir.primitives import CELL, LOAD
 from qdtrace.ir.program import is_global, ref_type
 from qdtrace.ir.walk import walk_eqns, walk_inside
@@ -37,7 +38,7 @@ SCRATCH_BYTES = 1 << 33
 """The most memory of a device for stacks: fewer threads run if each needs much."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Stacks:
     """The private arrays of a thread that are in scratch."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lowering.llvm.options import DEFAULTS, EmitOptions
@@ -10,12 +9,13 @@ from lowering.triton.emit import describe, emit_triton
 from lowering.triton.refusals import refusal
 from lowering.triton.scan import find_scan
 from qdtrace.errors import BackendError
+from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from qdtrace.ir.program import Task
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Choice:
     """The emitter of a task, with the reason for it."""
 

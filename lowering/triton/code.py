@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from qdtrace.ir.program import Var
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class TritonLaunch:
     """One kernel of a task.
 
@@ -29,7 +30,7 @@ class TritonLaunch:
     """Limit of registers per thread on NVIDIA's GPUs; 0: none."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class TritonCode:
     """The code of one task."""
 

@@ -8,12 +8,12 @@ import linecache
 import re
 import tempfile
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lowering.simt.code import Launch
 from lowering.triton.types import POINTER
 from qdtrace.errors import BackendError
+from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from lowering.triton.code import TritonCode, TritonLaunch
@@ -25,7 +25,7 @@ _ALIGNMENT = 16
 _WAVE_32 = re.compile(r"gfx1\d\d\d")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class MachineCode:
     """One compiled kernel."""
 

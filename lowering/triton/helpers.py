@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from importlib.resources import files
+
+from qdtrace.frozen import frozen
 
 _BEGIN = "@triton.jit\n"
 _COMBINE = {
@@ -19,7 +20,7 @@ _COMBINE = {
 """The operations of sums."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Helper:
     """The text of a function and the helpers that it calls."""
 

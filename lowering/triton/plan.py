@@ -9,7 +9,7 @@ serial   one iteration                  one program of scalars (a scan, which is
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lowering.llvm.facts import TaskFacts
@@ -18,6 +18,7 @@ from lowering.tables import CACHE_LINE
 from lowering.triton.lanes import analyse_lanes
 from qdtrace.analysis.index.trips import trip_count
 from qdtrace.analysis.machine import AccumulationLimits
+from qdtrace.frozen import frozen
 from qdtrace.ir.memory import reference
 from qdtrace.ir.program import Literal
 from qdtrace.ir.types import DType
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 _LIMITS = AccumulationLimits(registers=16, chunk_bytes=4096, lane_bytes=0, copy_work=1)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Tiling:
     """Sizes of blocks and launches, which are fixed so that sums have the same bits on every device."""
 
@@ -53,7 +54,7 @@ class Tiling:
 DEFAULT_TILING = Tiling()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Plan:
     """The decisions for one task."""
 

@@ -12,7 +12,6 @@ constants may have any step: derivatives of scans count down.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +20,7 @@ from lowering.llvm.facts import TaskFacts
 from lowering.triton.lanes import analyse_lanes, divergent_loop
 from qdtrace.analysis.index.trips import loop_values, trip_count
 from qdtrace.analysis.memory import TaskMemory
+from qdtrace.frozen import frozen
 from qdtrace.ir.carries import carried_params
 from qdtrace.ir.dataflow import slice_of
 from qdtrace.ir.faults import checks_of
@@ -40,7 +40,7 @@ _ROUNDED = (ADD, SUB, MUL)
 _DTYPES = frozenset(d for d in DType if d.is_float or (d.is_integer and d.bits >= 32))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(slots=True, eq=False)
 class Carried:
     """One value that the loop carries, with its update."""
 
@@ -68,7 +68,7 @@ class Carried:
         return self.param.dtype
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(slots=True, eq=False)
 class Scan:
     """A serial task that is a scan."""
 

@@ -10,12 +10,13 @@ known only on the device        a fixed number of tiles, each with as many block
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lowering.llvm.types import REGISTER_BITS
 from lowering.tables import CACHE_LINE, FIELD, round_up
 from qdtrace.analysis.cost import peak_live
+from qdtrace.frozen import frozen
 from qdtrace.ir.walk import used_vars
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ _MANY = 256
 _SMALLEST = 1024
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Slots:
     """The words of one carried value in the scratch; `look_back` describes their layout."""
 
@@ -43,7 +44,7 @@ class Slots:
     """Words between the low and the high halves of 64-bit values; 0 for 32-bit values."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class ScanPlan:
     """The division of one scan."""
 

@@ -8,7 +8,6 @@ elements that are computed from others, as a relaxation in place is right whiche
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from qdtrace.analysis.accesses import Race
 from qdtrace.analysis.index.trips import loop_values
 from qdtrace.analysis.known_indices import KnownValues
+from qdtrace.frozen import frozen
 from qdtrace.ir.memory import indices_of, reference, values_of
 from qdtrace.ir.primitives import ACCUM, EQ, FOR, IF, LOAD, STORE
 from qdtrace.ir.program import Var
@@ -37,7 +37,7 @@ _MOST_SITES = 64
 """Largest number of accesses of one buffer that are compared: unrolled bodies may have thousands."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class KnownRaces:
     """The race of a task that is found, and what is not known."""
 
@@ -89,7 +89,7 @@ def _may_meet(ones: Sequence[Site], index: Var | None) -> bool:
     return not any(all(indices_of(e)[axis] is index for e, _ in ones) for axis in axes)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class _Comparison:
     """Comparison of the accesses of one buffer."""
 

@@ -18,7 +18,6 @@ An accumulation both reads and writes (`ir/memory.read`, `written`); what may be
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
 from typing import TYPE_CHECKING
@@ -27,6 +26,7 @@ from qdtrace.analysis.index.affine import AffineForms, Form
 from qdtrace.analysis.index.dependence import SAME, IterationSpace, dependence_between
 from qdtrace.analysis.index.injectivity import Injectivity
 from qdtrace.analysis.index.trips import task_values
+from qdtrace.frozen import frozen
 from qdtrace.ir.memory import indices_of, mode_of, reference, touched, written
 from qdtrace.ir.program import is_global, is_local, ref_type
 from qdtrace.ir.walk import blocks_of, walk_all, walk_eqns, walk_inside, walk_nested, walk_task
@@ -48,7 +48,7 @@ Terms = tuple[frozenset[tuple["Term", int]], ...]
 Constants = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(slots=True, eq=False)
 class MemoryLocation:
     """An element of a reference: for each axis the terms and the constant of the index."""
 

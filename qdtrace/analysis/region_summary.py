@@ -7,10 +7,10 @@ be equal to it. Locations of a cell end with the block that makes it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from qdtrace.analysis.index.trips import surely_runs
+from qdtrace.frozen import frozen
 from qdtrace.ir.primitives import CELL, FOR, IF, LOAD, STORE
 from qdtrace.ir.program import Var
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 K = TypeVar("K", bound="tuple[Var, *tuple[object, ...]]")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Summary(Generic[K]):
     """The accesses to locations from the start of a region to its end."""
 

@@ -7,12 +7,12 @@ that the inverse says. Wrapped, clamped and guarded accumulations have several p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import combinations
 from math import prod
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.piecewise import OnBox, Split, digits_of
+from qdtrace.frozen import frozen
 from qdtrace.ir.dataflow import reached
 from qdtrace.ir.memory import indices_of, reference
 from qdtrace.ir.primitives import ACCUM, IF, LOAD, STORE
@@ -33,7 +33,7 @@ SHORT = 4
 """Digits of at most so many values are split into them where no index follows the digit."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class Site:
     """An accumulation, or a store, with the branches around it, outermost first."""
 
@@ -47,7 +47,7 @@ class Site:
         return self.eqn.params.get("op", "")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Inverse:
     """A digit from the element that its iteration reaches: `sign * (index along the axis - constant)`."""
 
@@ -65,7 +65,7 @@ class Inverse:
         return range(min(ends), max(ends) + 1)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class Piece:
     """A site on a box of iterations, and the box of elements that it reaches."""
 
@@ -78,7 +78,7 @@ class Piece:
     """The branches around it whose conditions are not the same on all of the box."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class Scatter:
     """All that a task does to a reference: accumulations by one operation, at fixed offsets."""
 

@@ -17,9 +17,9 @@ the same in the whole task, and on memory that the task does not write. Values w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from qdtrace.frozen import frozen
 from qdtrace.ir.memory import indices_of
 from qdtrace.ir.primitives import ADD, BOUND, CONVERT, FOR, IF, LANE_MAX, LOAD, LT, SELECT, SUB
 from qdtrace.ir.program import Literal, Var, is_global, ref_type
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _POSITION = 0
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Walk:
     """A block that runs once for each position of an iteration's span."""
 
@@ -43,7 +43,7 @@ class Walk:
     """Variables of the block that hold the position."""
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Walks:
     """The ends of a task's spans and all walks over them."""
 

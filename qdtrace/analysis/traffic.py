@@ -17,12 +17,12 @@ of the reference once: then the count is the most, and `exact` is False.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.affine import AffineForms
 from qdtrace.analysis.index.footprint import Elements, IndexSets
 from qdtrace.analysis.index.trips import task_values, trip_count
+from qdtrace.frozen import frozen
 from qdtrace.ir.memory import indices_of
 from qdtrace.ir.primitives import FOR, LOAD, WHILE
 from qdtrace.ir.program import Var, is_local, ref_type
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     Key = tuple[object, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Traffic:
     """Bytes read from and written to memory."""
 

@@ -13,7 +13,7 @@ the task share and that differ between iterations; a task of one iteration owns 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial, reduce
 from math import prod
 from typing import TYPE_CHECKING
@@ -25,6 +25,7 @@ from qdtrace.analysis.memory import TaskMemory
 from qdtrace.autodiff.loops.slots import each_index
 from qdtrace.autodiff.tape import ROW_BYTES, tape_bytes
 from qdtrace.autodiff.write_once import settled
+from qdtrace.frozen import frozen
 from qdtrace.ir.memory import indices_of, values_of
 from qdtrace.ir.primitives import ATOMIC, BOUND
 from qdtrace.ir.program import Literal, Var, literal, ref_type
@@ -65,7 +66,7 @@ def with_rows(task: Task, zero: Callable[[], Container[Var]] = frozenset, near: 
     return task
 
 
-@dataclass(frozen=True)
+@frozen
 class _Row:
     """The row of an array that an iteration alone accesses."""
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.affine import AffineForms, Form
 from qdtrace.autodiff.undo_log import UndoLog
+from qdtrace.frozen import frozen
 from qdtrace.ir.memory import indices_of, written
 from qdtrace.ir.primitives import FOR, LOAD, Effect
 from qdtrace.ir.program import Eqn, Var, is_global, is_local
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Atom, Task
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Compared:
     """Numbers whose order says what a load finds: the counter of a loop, and that of the iteration that writes."""
 
@@ -37,7 +38,7 @@ class Compared:
     """True if the loop counts up."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class FoundLoad:
     """The content that a load finds: that of its reference before the task, or behind it (`write_once`)."""
 

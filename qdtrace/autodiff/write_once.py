@@ -22,7 +22,6 @@ counter must be one that cannot wrap.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.affine import AffineForms
@@ -30,6 +29,7 @@ from qdtrace.analysis.index.intervals import range_of_dtype
 from qdtrace.analysis.index.most_trips import MostTrips
 from qdtrace.autodiff.tape import long_tapes, tape_lengths
 from qdtrace.autodiff.volatile import Compared, FoundLoad, accesses
+from qdtrace.frozen import frozen
 from qdtrace.ir.memory import indices_of
 from qdtrace.ir.primitives import ATOMIC, FOR, IF, LOAD
 from qdtrace.ir.program import Literal, ref_type
@@ -88,7 +88,7 @@ def found_behind(found: Accesses) -> list[Var]:
     return list(dict.fromkeys(e.invars[0] for e, load in found.found.items() if load.may_be_behind))  # type: ignore[misc]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class _Level:
     """A loop in each of whose iterations other elements are written."""
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import product
 from typing import TYPE_CHECKING
 
+from qdtrace.frozen import frozen
 from qdtrace.groups.tiles import Memory, RefusedError, Tile
 from qdtrace.groups.work import most
 
@@ -18,7 +19,7 @@ ALONG = 2
 """The most blocks along an axis: what a factorisation holds of a larger matrix spills."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Blocks:
     """An array as blocks, each of at most as many elements along an axis as a tile has."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental.pallas import triton
 
+from qdtrace.frozen import frozen
 from qdtrace.groups.work import LEAST, most
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ class RefusedError(Exception):
     """A kernel cannot be made; the text says why."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Tile:
     """An array in registers."""
 
@@ -36,7 +36,7 @@ class Tile:
     """True: a thread holds neighbouring elements of rows."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Memory:
     """An array in memory, one behind the other for all lanes."""
 

@@ -13,15 +13,15 @@ Relies on constants being literals. Never looks deeper than the definitions of t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from qdtrace.frozen import frozen
 from qdtrace.passes.rewrite import RewriteOptions, RewritePass
 from qdtrace.rules.families import ALGEBRAIC
 from qdtrace.rules.table import RuleSet
 
 
-@dataclass(frozen=True)
+@frozen
 class Algebraic(RewritePass):
     """Laws of arithmetic and logic."""
 

@@ -6,9 +6,10 @@ see progress by identity. The program is valid before and after a pass, not nece
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
+from qdtrace.frozen import frozen
 from qdtrace.ir.walk import task_refs
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Literal, Program, Task, Var
 
 
-@dataclass(frozen=True)
+@frozen
 class Pass:
     """A transformation of programs."""
 
@@ -29,7 +30,7 @@ class Pass:
         raise AssertionError(f"{type(self).__name__} is not callable")
 
 
-@dataclass(frozen=True)
+@frozen
 class TaskPass(Pass):
     """A pass that looks at one task at a time, so its time is linear in the number of tasks."""
 
@@ -42,7 +43,7 @@ class TaskPass(Pass):
         raise AssertionError(f"{type(self).__name__} has no on_task")
 
 
-@dataclass(frozen=True)
+@frozen
 class ContentPass(Pass):
     """A pass that settles how initial contents come about, each at the first task that uses its buffer."""
 

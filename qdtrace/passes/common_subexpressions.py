@@ -14,16 +14,16 @@ Never shares `cell`, `atomic` or structured equations. Briggs, Cooper and Simpso
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from qdtrace.frozen import frozen
 from qdtrace.passes.rewrite import RewriteOptions, RewritePass
 from qdtrace.rules.table import RuleSet
 
 _NO_RULES = RuleSet.of((), fast_math=False)
 
 
-@dataclass(frozen=True)
+@frozen
 class CommonSubexpressions(RewritePass):
     """Shares equal values."""
 

@@ -11,15 +11,15 @@ Relies on `interpret.numpy_rules`. Never reads memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from qdtrace.frozen import frozen
 from qdtrace.passes.rewrite import RewriteOptions, RewritePass
 from qdtrace.rules.folding import fold_all, fold_exact
 from qdtrace.rules.table import RuleSet
 
 
-@dataclass(frozen=True)
+@frozen
 class ConstantFolding(RewritePass):
     """Evaluates operations on constants."""
 

@@ -21,11 +21,12 @@ Measured with two of them a column, gone over up and down: 0.42 of the time for 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.machine import CPU
 from qdtrace.analysis.memory import TaskMemory
+from qdtrace.frozen import frozen
 from qdtrace.ir.builder import Builder, nest
 from qdtrace.ir.memory import indices_of, values_of
 from qdtrace.ir.primitives import ATOMIC, CELL
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     """Emits the value that an element of a cell has at first."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Contract(Pass):
     """Replaces buffers that are used only inside of iterations by cells."""
 
@@ -82,7 +83,7 @@ class Contract(Pass):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Cell:
     """The private memory that replaces a buffer, and the index components that it keeps."""
 

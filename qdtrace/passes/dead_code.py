@@ -16,9 +16,10 @@ becomes an `accum`. Linear in the size of the program. Never drops a parameter: 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
+from qdtrace.frozen import frozen
 from qdtrace.ir.carries import carried_params, carries_of, carry_of, with_carries
 from qdtrace.ir.primitives import ACCUM, ATOMIC, WHILE, Effect
 from qdtrace.ir.program import Atom, Eqn, Program, Task, Var
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-@dataclass(frozen=True)
+@frozen
 class DeadCode(Pass):
     """Removes code that no result depends on."""
 

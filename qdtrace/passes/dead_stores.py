@@ -33,6 +33,7 @@ from qdtrace.analysis.index.definite_stores import filled_by
 from qdtrace.analysis.index.trips import surely_runs
 from qdtrace.analysis.location_table import LIMIT, SCAN, LocationTable
 from qdtrace.analysis.memory import MemoryLocation, TaskMemory
+from qdtrace.frozen import frozen
 from qdtrace.ir.dataflow import Flow
 from qdtrace.ir.memory import read, touched, written
 from qdtrace.ir.primitives import ACCUM, CELL, FOR, IF, STORE, WHILE
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
 
-@dataclass(frozen=True)
+@frozen
 class DeadStores(Pass):
     """Removes stores that nothing reads."""
 

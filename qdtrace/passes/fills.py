@@ -19,10 +19,11 @@ is not the same memory before it; such tasks stay whole.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.index.definite_stores import fill_of, filled_by
+from qdtrace.frozen import frozen
 from qdtrace.ir.primitives import STORE
 from qdtrace.ir.walk import task_refs, walk_task
 from qdtrace.passes.base import ContentPass
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Literal, Program, Task, Var
 
 
-@dataclass(frozen=True)
+@frozen
 class Fills(ContentPass):
     """Turns fills into initial contents."""
 

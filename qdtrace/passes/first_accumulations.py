@@ -15,13 +15,13 @@ initial contents of tasks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.index.definite_stores import fills
 from qdtrace.analysis.index.trips import task_values, trip_count
 from qdtrace.analysis.memory import TaskMemory
+from qdtrace.frozen import frozen
 from qdtrace.ir.combining import combining
 from qdtrace.ir.memory import indices_of, reference, values_of
 from qdtrace.ir.primitives import ACCUM, FOR
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Eqn, Literal, Task, Var
 
 
-@dataclass(frozen=True)
+@frozen
 class FirstAccumulations(ContentPass):
     """Turns accumulations into untouched buffers into stores."""
 

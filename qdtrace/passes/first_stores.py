@@ -14,11 +14,12 @@ one stores. What stays initial is cleared by the runtime.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.index.trips import task_values
 from qdtrace.analysis.memory import TaskMemory
+from qdtrace.frozen import frozen
 from qdtrace.ir.builder import Builder, nest, unravel
 from qdtrace.ir.program import Block, ref_type
 from qdtrace.passes.base import ContentPass
@@ -32,7 +33,7 @@ ROW_LIMIT = 16
 """Largest number of elements of a row that one iteration stores."""
 
 
-@dataclass(frozen=True)
+@frozen
 class FirstStores(ContentPass):
     """Makes the first task that uses a buffer store its initial content."""
 

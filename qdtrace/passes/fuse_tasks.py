@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.machine import CPU
 from qdtrace.analysis.value_numbering import ValueNumbering
+from qdtrace.frozen import frozen
 from qdtrace.ir.memory import mode_of
 from qdtrace.ir.primitives import ATOMIC, LOAD, STORE
 from qdtrace.ir.program import Atom, Block, Literal, Program, Task, Var
@@ -45,7 +46,7 @@ SINK_LIMIT = 32
 """Largest number of references of a group that may move behind others, which bounds the work of moving it."""
 
 
-@dataclass(frozen=True)
+@frozen
 class FuseTasks(Pass):
     """Fuses tasks over equal ranges."""
 

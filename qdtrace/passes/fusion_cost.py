@@ -5,9 +5,9 @@ Only a legal pair is judged. The figures are estimates for a decision, one itera
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from qdtrace.frozen import frozen
 from qdtrace.ir.primitives import LOAD, STORE
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from qdtrace.passes.fusion_groups import Group, Prepared
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Gain:
     """The estimated gain of a fusion per iteration."""
 

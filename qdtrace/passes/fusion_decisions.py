@@ -8,15 +8,16 @@ The fusion pass calls `on_decision` with one record a pair that it judged:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING
+
+from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from qdtrace.errors import Loc
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Decision:
     """The decision about one pair of tasks, in program order: whether they were fused, and why."""
 

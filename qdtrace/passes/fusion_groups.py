@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from qdtrace.analysis.cost import code_size, has_open_loop, operations, peak_live
 from qdtrace.analysis.index.affine import Flipped, Quotient
 from qdtrace.analysis.memory import TaskMemory
+from qdtrace.frozen import frozen
 from qdtrace.ir.memory import mode_of, reference
 from qdtrace.ir.primitives import ACCUM, ATOMIC, LOAD
 from qdtrace.ir.program import Eqn, Var
@@ -31,7 +32,7 @@ Bounds = tuple[object, ...]
 """A key that is equal for tasks with the same range and hints."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Weight:
     """Figures of a body, or of bodies one after another."""
 
@@ -109,7 +110,7 @@ class Group:
     written: set[Var] = field(default_factory=set[Var])
     has_dependents: bool = False
     """True if another group must run after this one."""
-    _weighed: Weight = Weight()
+    _weighed: Weight = field(default_factory=Weight)
     _unweighed: list[tuple[Prepared, int]] = field(default_factory=list["tuple[Prepared, int]"])
 
     @property
@@ -145,7 +146,7 @@ class Group:
         return "+".join(m.name for m in self.members)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Verdict:
     """The answer if a task may be fused with a group, with the reason and source lines."""
 

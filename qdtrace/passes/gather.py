@@ -17,7 +17,7 @@ else the old task keeps its values in an array, which is gathered from. The inne
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, ClassVar
@@ -26,6 +26,7 @@ from qdtrace.analysis.cost import operations
 from qdtrace.analysis.machine import CPU
 from qdtrace.analysis.memory import TaskMemory
 from qdtrace.analysis.scattered import reads_before_writes, scattering
+from qdtrace.frozen import frozen
 from qdtrace.ir.memory import values_of
 from qdtrace.ir.primitives import ATOMIC, LOAD, Effect
 from qdtrace.ir.program import is_local, ref_type
@@ -62,7 +63,7 @@ class _Program:
         """Buffers that are new."""
 
 
-@dataclass(frozen=True)
+@frozen
 class GatherScatters(Pass):
     """Makes loops over elements of accumulations at fixed offsets."""
 

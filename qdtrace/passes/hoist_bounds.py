@@ -20,9 +20,9 @@ task whose bounds are known only at run time go to the head.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from qdtrace.frozen import frozen
 from qdtrace.ir.builder import Builder
 from qdtrace.ir.primitives import BOUND, CHECK, FOR
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, literal
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-@dataclass(frozen=True)
+@frozen
 class HoistBounds(TaskPass):
     """Moves checks of loop indices in front of the loops."""
 

@@ -20,11 +20,11 @@ a loop of its own. Bodies with checks, branches or private memory of their own s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.index.trips import loop_values
 from qdtrace.analysis.machine import CPU
+from qdtrace.frozen import frozen
 from qdtrace.ir.memory import indices_of, reference
 from qdtrace.ir.primitives import FOR, PRIMITIVES, Effect
 from qdtrace.ir.program import Block, Eqn, Program, Task, Var, literal
@@ -46,7 +46,7 @@ _MOST_EQUATIONS = 96
 _MEMORY = frozenset({Effect.READ, Effect.WRITE, Effect.ACCUM})
 
 
-@dataclass(frozen=True)
+@frozen
 class Jam(TaskPass):
     """Joins neighbouring iterations of loops over sums of products."""
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+from qdtrace.frozen import frozen
 from qdtrace.ir.primitives import IF, NOT
 from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var
 from qdtrace.ir.rebuild import Rebuilder
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-@dataclass(frozen=True)
+@frozen
 class JoinBranches(TaskPass):
     """Joins neighbouring branches on one condition."""
 

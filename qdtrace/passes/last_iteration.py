@@ -17,12 +17,12 @@ gradient of 100 steps takes 1.17 of the time when its sweep has 99.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.cost import eqn_size
 from qdtrace.analysis.index.trips import loop_values
 from qdtrace.analysis.machine import GPU
+from qdtrace.frozen import frozen
 from qdtrace.ir.carries import carried_params
 from qdtrace.ir.dataflow import slice_of
 from qdtrace.ir.primitives import FOR, Effect
@@ -43,7 +43,7 @@ PART = 4
 """Smallest ratio of the code of an iteration to the code of what it leaves in memory."""
 
 
-@dataclass(frozen=True)
+@frozen
 class LastIteration(TaskPass):
     """Shortens loops that run only for what they leave in memory."""
 

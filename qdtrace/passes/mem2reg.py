@@ -19,11 +19,11 @@ Relies on nothing. Never touches arrays with a computed index, cells with atomic
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import repeat
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.region_summary import Summaries
+from qdtrace.frozen import frozen
 from qdtrace.ir.carries import Carry, carries_of, giving_blocks, with_carries
 from qdtrace.ir.combining import combining
 from qdtrace.ir.dataflow import Flow
@@ -44,7 +44,7 @@ SLOT_LIMIT = 256
 """Largest number of elements of a private array that is promoted."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Mem2Reg(TaskPass):
     """Promotes private memory to values (mem2reg)."""
 

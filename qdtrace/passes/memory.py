@@ -17,9 +17,9 @@ across tasks, and takes time linear in the size of the task times its depth.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from qdtrace.frozen import frozen
 from qdtrace.passes.base import Pass
 from qdtrace.passes.dead_stores import without_dead_stores
 from qdtrace.passes.memory_report import MemoryReport
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Program
 
 
-@dataclass(frozen=True)
+@frozen
 class Memory(Pass):
     """Keeps values of memory in registers, and removes stores that are dead then."""
 

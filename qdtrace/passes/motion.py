@@ -40,6 +40,7 @@ from qdtrace.analysis.index.definite_stores import FullBefore
 from qdtrace.analysis.index.ranges import Ranges, TaskRanges
 from qdtrace.analysis.index.trips import surely_runs, trip_count
 from qdtrace.analysis.slopes import has_finite_slopes
+from qdtrace.frozen import frozen
 from qdtrace.ir.faults import ITERATION, OF_SHARE
 from qdtrace.ir.memory import written
 from qdtrace.ir.primitives import CHECK, LOAD, Effect
@@ -58,7 +59,7 @@ def load_cannot_fail(eqn: Eqn, full: Container[Var], ranges: Ranges) -> bool:
     return ranges.are_inside(ref, indices) and isinstance(ref, Var) and ref in full
 
 
-@dataclass(frozen=True)
+@frozen
 class LoopInvariant(TaskPass):
     """Moves invariant equations out of `for` and `while`."""
 
@@ -72,7 +73,7 @@ class LoopInvariant(TaskPass):
         return task.rebuilt(_Mover(task, program, differentiable=self.differentiable).rebuild_block(task.body))
 
 
-@dataclass(frozen=True)
+@frozen
 class ConstantExtraction(TaskPass):
     """Moves equations that are the same for all iterations to the head of a task."""
 

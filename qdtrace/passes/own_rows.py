@@ -14,11 +14,11 @@ Only on CPUs, where a copy takes as long as a light task: 0.6 of the time for th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.index.trips import task_values
 from qdtrace.analysis.machine import CPU
+from qdtrace.frozen import frozen
 from qdtrace.ir.memory import indices_of, reference, written
 from qdtrace.ir.program import Literal, Program, Task, Var, ref_type
 from qdtrace.ir.walk import task_refs, walk_eqns
@@ -35,7 +35,7 @@ MOST_BYTES = 1 << 13
 """Bytes of a row: with the rows of all lanes of a vector, as much as the second cache holds."""
 
 
-@dataclass(frozen=True)
+@frozen
 class OwnRows(Pass):
     """Copies rows of parameters into private memory where iterations would change them in place."""
 
@@ -78,7 +78,7 @@ def _start(task: Task, ref: Var, cell: Cell) -> dict[int, Atom] | None:
     return found
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class _Row:
     """The elements of a parameter that those of a cell begin with."""
 

@@ -14,9 +14,9 @@ Relies on constants being literals. Only the rules marked so change a rounding, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from qdtrace.frozen import frozen
 from qdtrace.passes import carries, loops
 from qdtrace.passes.rewrite import RewriteOptions, RewritePass
 from qdtrace.rules.families import PEEPHOLE
@@ -25,7 +25,7 @@ from qdtrace.rules.table import RuleSet
 RULES = (*PEEPHOLE, *carries.TABLE.rules, *loops.TABLE.rules)
 
 
-@dataclass(frozen=True)
+@frozen
 class Peephole(RewritePass):
     """Replaces short patterns of equations by shorter equal ones."""
 

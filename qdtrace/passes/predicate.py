@@ -28,7 +28,6 @@ nothing beside it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.branches import pays_without_jump
@@ -38,6 +37,7 @@ from qdtrace.analysis.index.definite_stores import FullBefore
 from qdtrace.analysis.index.ranges import TaskRanges
 from qdtrace.analysis.machine import CPU
 from qdtrace.analysis.uniformity import analyse_uniformity
+from qdtrace.frozen import frozen
 from qdtrace.ir.carries import carries_of
 from qdtrace.ir.memory import values_of, written
 from qdtrace.ir.primitives import IF, LOAD, SELECT, STORE
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from qdtrace.analysis.machine import Machine
 
 
-@dataclass(frozen=True)
+@frozen
 class Predicate(TaskPass):
     """Turns branches into selects."""
 
@@ -131,7 +131,7 @@ class _Predicator(Rebuilder):
         return True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class _Side:
     """One side of a branch: the equations that compute values, and the stores in their order."""
 

@@ -18,11 +18,11 @@ clamping in indexed JAX arrays.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.index.flow_ranges import FlowRanges
 from qdtrace.analysis.index.intervals import compared
+from qdtrace.frozen import frozen
 from qdtrace.ir.primitives import BOUND, CHECK, IF, MAX, MIN, WHILE
 from qdtrace.ir.program import literal
 from qdtrace.ir.rebuild import Rebuilder
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var
 
 
-@dataclass(frozen=True)
+@frozen
 class ProveBounds(TaskPass):
     """Removes checks of indices that ranges prove."""
 

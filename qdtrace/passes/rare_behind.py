@@ -25,10 +25,10 @@ of the time without the print before, 1.12 after (`docs/design/0025-printing.md`
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, ClassVar
 
+from qdtrace.frozen import frozen
 from qdtrace.ir.carries import Carry, carries_of, with_carries
 from qdtrace.ir.combining import identity
 from qdtrace.ir.memory import written
@@ -50,7 +50,7 @@ _SUMMED = (DType.f32, DType.f64)
 """Dtypes whose sums rarely overflow."""
 
 
-@dataclass(frozen=True)
+@frozen
 class RareBehind(TaskPass):
     """Moves rare blocks out of loops that may run twice."""
 

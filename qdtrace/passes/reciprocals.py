@@ -21,10 +21,10 @@ for two, 0.4 for eight.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.uniformity import analyse_uniformity
+from qdtrace.frozen import frozen
 from qdtrace.ir.primitives import CONVERT, DIV, QUOTIENT
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, literal
 from qdtrace.ir.rebuild import Rebuilder
@@ -41,7 +41,7 @@ OFTEN = 2
 """Number of divisions by one value in a block from which on its reciprocal pays."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Reciprocals(TaskPass):
     """Turns divisions by values that lanes or iterations of a loop share into quotients."""
 

@@ -20,11 +20,11 @@ Measured on a column solver, two recurrences up and one down, in the cache: 0.97
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.index.affine import AffineForms, Form
 from qdtrace.analysis.index.trips import CountedLoop, trip_count
+from qdtrace.frozen import frozen
 from qdtrace.ir.carries import Carry, carries_of, with_carries
 from qdtrace.ir.dataflow import slice_of
 from qdtrace.ir.memory import written
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 
-@dataclass(frozen=True)
+@frozen
 class Recurrences(TaskPass):
     """Turns loads of what the iteration before stored into carried values."""
 
@@ -52,7 +52,7 @@ class Recurrences(TaskPass):
         return task.rebuilt(_Carrier(AffineForms(task)).rebuild_block(task.body))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class _Found:
     """A load, and the value that the iteration before stored in its element."""
 

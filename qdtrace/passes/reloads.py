@@ -18,12 +18,12 @@ arrays are far.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.expressions import Expressions
 from qdtrace.analysis.index.trips import loop_values
 from qdtrace.analysis.machine import CPU
+from qdtrace.frozen import frozen
 from qdtrace.ir.dataflow import slice_of
 from qdtrace.ir.memory import indices_of, reference, values_of, written
 from qdtrace.ir.primitives import FOR, LOAD, STORE
@@ -41,7 +41,7 @@ LEAST_COST = 12
 """Cost of an expression from which on a load is cheaper, also where it reaches the next cache: a function's."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Reloads(TaskPass):
     """Loads values that an earlier loop of the same block computed and stored."""
 
@@ -56,7 +56,7 @@ class Reloads(TaskPass):
         return task.rebuilt(_in_block(task.body, changed))
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class _Stored:
     """A value that each trip of a loop computed and stored at its index."""
 

@@ -7,7 +7,6 @@ added lines are green, removed ones red, changed ones yellow with the old line a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 from itertools import groupby, repeat
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from qdtrace.analysis.checked import indexed_accesses
 from qdtrace.analysis.traffic import program_traffic, task_traffic
+from qdtrace.frozen import frozen
 from qdtrace.ir.walk import walk_program
 from qdtrace.passes.fusion_decisions import short_loc
 from qdtrace.passes.report_source import source_table
@@ -32,7 +32,7 @@ CONTEXT = 4
 _SIGNS = {"same": " ", "added": "+", "removed": "-", "changed": "~"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class _Row:
     """One stage of the pipeline as the page shows it."""
 

@@ -22,10 +22,11 @@ One of the last passes, because fusion and the memory pass take `x` and `y` as d
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.in_place import reads_come_first
+from qdtrace.frozen import frozen
 from qdtrace.ir.memory import written
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.walk import task_refs, walk_task
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Atom, Program, Var
 
 
-@dataclass(frozen=True)
+@frozen
 class ReuseDonated(Pass):
     """Puts results into the memory of donated arguments."""
 

@@ -9,10 +9,10 @@ once with all of them. It takes time linear in the size of the task, as an equat
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from qdtrace.frozen import frozen
 from qdtrace.ir.memory import written
 from qdtrace.ir.primitives import AND, BOUND, CHECK, IF, LOAD, NOT, OR
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Task, Var, literal
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _ONE = literal(1, DType.i32)
 
 
-@dataclass(frozen=True)
+@frozen
 class RewriteOptions:
     """Rules and optional abilities of a rewriting walk."""
 
@@ -48,7 +48,7 @@ class RewriteOptions:
     """True if the program is to be differentiated."""
 
 
-@dataclass(frozen=True)
+@frozen
 class RewritePass(TaskPass):
     """A pass that is one walk over each task."""
 

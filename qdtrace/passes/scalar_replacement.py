@@ -35,6 +35,7 @@ from qdtrace.analysis.index.ranges import TaskRanges
 from qdtrace.analysis.index.trips import CountedLoop
 from qdtrace.analysis.memory import MemoryLocation, TaskMemory, is_comparable
 from qdtrace.analysis.region_summary import Summaries, surely_runs
+from qdtrace.frozen import frozen
 from qdtrace.ir.combining import identity
 from qdtrace.ir.dataflow import Flow
 from qdtrace.ir.memory import mode_of, values_of
@@ -54,7 +55,7 @@ PLACES = 32
 """Largest number of elements of one reference that are examined in one loop, and of elements that it carries."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ScalarReplacement(TaskPass):
     """Turns elements that loops keep loading and storing into carried values."""
 

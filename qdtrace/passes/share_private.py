@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.machine import CPU
 from qdtrace.errors import UnsupportedError
+from qdtrace.frozen import frozen
 from qdtrace.ir.builder import Builder
 from qdtrace.ir.memory import first_index
 from qdtrace.ir.primitives import CELL
@@ -41,7 +42,7 @@ LARGE = 256
 """Smallest array, in bytes, that may share its memory."""
 
 
-@dataclass(frozen=True)
+@frozen
 class SharePrivate(TaskPass):
     """Gives private arrays with disjoint live ranges the same memory.
 

@@ -9,10 +9,11 @@ look at what computes their operands, and that was rewritten before.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
+from qdtrace.frozen import frozen
 from qdtrace.passes import peephole, unreachable
 from qdtrace.passes.base import Pass
 from qdtrace.passes.dead_code import DeadCode
@@ -31,7 +32,7 @@ ROUNDS = 8
 """Largest number of rounds; programs of the tests need at most five."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Simplify(Pass):
     """Runs all local simplifications to a fixed point."""
 
@@ -56,11 +57,9 @@ class Simplify(Pass):
             program = self._each(program, self._rewritten, settled)
             rewritten = program = unreachable.without_empty_tasks(program)
             self._report(number, "rewrite", program)
-            # After the rewriting, because it finds constants; before dead code, which removes loops that lost all
-            # their work.
+            # After the rewriting, which finds constants; before dead code, which removes loops that lost their work.
             for motion in (LoopInvariant(self.differentiable), ConstantExtraction(self.differentiable)):
-                before_motion = program
-                program = self._each(program, lambda t, m=motion, p=before_motion: m.on_task(t, p), settled)
+                program = self._each(program, lambda t, m=motion, p=program: m.on_task(t, p), settled)
                 self._report(number, motion.name, program)
             moved, program = program, DeadCode()(program)
             self._report(number, "dead_code", program)

@@ -6,10 +6,10 @@ that it had at the stage before, and only unused names are given to new variable
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
+from qdtrace.frozen import frozen
 from qdtrace.ir.printer import Printer
 from qdtrace.ir.walk import blocks_of, bound_in_block
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _LOC = "\0"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Line:
     """One line of a printed program."""
 
@@ -36,7 +36,7 @@ class Line:
         return len(self.text) - len(self.text.lstrip(" "))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Change:
     """A line of a difference: `kind` is one of same, added, removed and changed."""
 

@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.location_table import SCAN, LocationTable
 from qdtrace.analysis.memory import MemoryLocation, TaskMemory
+from qdtrace.frozen import frozen
 from qdtrace.ir.carries import Carry, carries_of, with_carries
 from qdtrace.ir.combining import combining
 from qdtrace.ir.dataflow import Flow
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
     Note = Callable[[str, Eqn, "list[tuple[MemoryLocation, Atom | None]]"], None]
 
 
-@dataclass(frozen=True)
+@frozen
 class StoreForwarding(TaskPass):
     """Replaces loads by the values that earlier equations stored or loaded."""
 

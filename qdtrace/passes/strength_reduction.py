@@ -37,9 +37,9 @@ of a loop index as counters or two nested loops (0.092, 0.096 and 0.091 by 16; 0
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from qdtrace.frozen import frozen
 from qdtrace.ir.primitives import DIV, REM
 from qdtrace.ir.program import Literal
 from qdtrace.ir.walk import walk_task
@@ -134,7 +134,7 @@ def _is_reducible(w: Rewriter, atom: Atom) -> bool:
 _RULES = RuleSet.of(TABLE.rules, fast_math=False)
 
 
-@dataclass(frozen=True)
+@frozen
 class StrengthReduction(RewritePass):
     """Replaces divisions by powers of two by cheaper operations."""
 

@@ -17,10 +17,10 @@ Relies on constants being literals (constant folding). Never evaluates anything 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from qdtrace.analysis.index.trips import trip_count
+from qdtrace.frozen import frozen
 from qdtrace.ir.primitives import Effect
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, literal
 from qdtrace.ir.types import DType
@@ -75,7 +75,7 @@ def while_never(w: Rewriter, eqn: Eqn) -> tuple[Atom, ...] | None:
     return eqn.invars
 
 
-@dataclass(frozen=True)
+@frozen
 class Unreachable(RewritePass):
     """Removes code that cannot run."""
 

@@ -28,12 +28,12 @@ Runge-Kutta step 1.03 by 2 and 4, and 2 to 3 times as long by 8. Longer bodies a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.cost import code_size, eqn_size, operations
 from qdtrace.analysis.index.trips import loop_values, trip_count
 from qdtrace.analysis.machine import CPU
+from qdtrace.frozen import frozen
 from qdtrace.ir.memory import indices_of
 from qdtrace.ir.primitives import ATOMIC, CELL, FOR, WHILE
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, is_local, literal, ref_type
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from qdtrace.analysis.machine import Machine
 
 
-@dataclass(frozen=True)
+@frozen
 class Unroll(TaskPass):
     """Replaces short loops by copies of their bodies."""
 

@@ -26,13 +26,13 @@ for two components, 0.4 for three.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.cost import code_size
 from qdtrace.analysis.index.ranges import TaskRanges
 from qdtrace.analysis.machine import CPU
 from qdtrace.analysis.specialised import specialised
+from qdtrace.frozen import frozen
 from qdtrace.ir.primitives import CELL, FOR, IF
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, literal
 from qdtrace.ir.rebuild import Copier, Rebuilder
@@ -46,7 +46,7 @@ STARTS = 4
 """Largest number of values that the start may have."""
 
 
-@dataclass(frozen=True)
+@frozen
 class UnrollGuarded(TaskPass):
     """Replaces short loops from one of few starts by copies of their bodies, the first ones under branches."""
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.config import Options
 from qdtrace.errors import Loc
+from qdtrace.frozen import frozen
 from qdtrace.ir.program import Stage
 from qdtrace.passes.base import Pass
 from qdtrace.passes.fusion_decisions import Decision
@@ -155,7 +156,7 @@ def test_bytes_that_may_be_fewer() -> None:
     assert "≤ 2.0 KiB" in report_page("p", [record_of(text)])
 
 
-@dataclass(frozen=True)
+@frozen
 class Decides(Pass):
     """A pass that tells of one decision."""
 

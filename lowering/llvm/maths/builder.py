@@ -10,12 +10,12 @@ the parser of LLVM 19 and later declares them.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lowering.llvm.maths.formats import FORMATS
+from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,7 +40,7 @@ def literal(element: str, value: float) -> str:
     return str(wrapped - (1 << bits) if wrapped >> (bits - 1) else wrapped)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(slots=True, eq=False)
 class Value:
     """One SSA value: its text (name or constant) and its element type."""
 

@@ -6,11 +6,11 @@ Elementary Functions, 1980: ln 2 in two parts), then a polynomial for expm1(r) a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lowering.llvm.maths.coefficients import COEFFICIENTS
 from lowering.llvm.maths.formats import FORMATS
+from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from lowering.llvm.maths.builder import Builder, Value
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _LOG2_E = 1.4426950408889634
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Range:
     """The arguments beyond which exp is not a finite, nonzero number, and expm1 is trivial."""
 

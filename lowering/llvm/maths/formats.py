@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
+from qdtrace.frozen import frozen
 
-@dataclass(frozen=True, slots=True)
+
+@frozen(slots=True)
 class Format:
     """One floating-point format of LLVM."""
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lowering.llvm.maths import error_function, exponential, gamma, inverse, logarithm, power, remainder, trigonometric
 from lowering.llvm.maths.builder import Builder, Value
+from qdtrace.frozen import frozen
 from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _PURE = "nounwind willreturn nosync nofree memory(none)"
 INLINE, CALL, COLD = f"alwaysinline {_PURE}", f"noinline {_PURE}", f"noinline cold {_PURE}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Form:
     """Form of the library's functions for a kind of machine."""
 
@@ -43,7 +43,7 @@ class Form:
 PLAIN = Form()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class MathFunction:
     """One definition: `text` defines `@symbol` and calls the `requires` symbols. Intrinsics need no declaration."""
 
@@ -57,7 +57,7 @@ class MathFunction:
         return self.text.count("\n")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class _Entry:
     """The formula of a function, its number of arguments, and its attributes in f32 and f64."""
 

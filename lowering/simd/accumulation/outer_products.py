@@ -10,11 +10,11 @@ one lane adds is a row of a matrix product, so `tiles` adds all active lanes to 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.trips import loop_values
+from qdtrace.frozen import frozen
 from qdtrace.ir.memory import indices_of, loaded, reference, values_of, written
 from qdtrace.ir.primitives import ACCUM, FOR, LOAD, PRIMITIVES, Effect
 from qdtrace.ir.program import Block, Literal, Var, literal, ref_type
@@ -37,7 +37,7 @@ _MOST_EQUATIONS = 400
 """The most equations inside of the outer loop."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(slots=True, eq=False)
 class Factor:
     """A factor of the products: a number for each index from `low` on."""
 
@@ -52,7 +52,7 @@ class Factor:
     """Equations of the loop's body to emit in each iteration, which make the number."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(slots=True, eq=False)
 class OuterProduct:
     """Loops that accumulate an outer product."""
 

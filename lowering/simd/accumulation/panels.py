@@ -6,7 +6,6 @@ Each factor is written into a panel, `[index][lane]`. In the panel of the column
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lowering.llvm.addresses import ahead
@@ -15,6 +14,7 @@ from lowering.llvm.types import BYTES, REGISTER
 from lowering.simd.accumulation.lanes import each_active
 from lowering.tables import round_up
 from qdtrace.analysis.index.trips import loop_values
+from qdtrace.frozen import frozen
 from qdtrace.ir.program import Literal
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from qdtrace.ir.types import DType
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Panels:
     """The factors in memory: `[row][lane]` and `[lane][column]`, of all vectors side by side."""
 
@@ -35,7 +35,7 @@ class Panels:
     dtype: DType
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Lanes:
     """The active lanes, numbered through all vectors."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lowering.llvm.types import BYTES, MEMORY
@@ -10,6 +10,7 @@ from lowering.plan.sums import Slot, Where, lay_out, unordered_updates
 from lowering.simd.accumulation.outer_products import outer_products
 from lowering.tables import CACHE_LINE, round_up
 from qdtrace.analysis.cost import executed
+from qdtrace.frozen import frozen
 from qdtrace.ir.memory import reference
 from qdtrace.ir.primitives import ACCUM
 
@@ -25,7 +26,7 @@ PIECES = 8
 """Pieces of a loop whose sums do not depend on threads: so many threads may share it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class AccumulationPlan:
     """The sums of a task, with their memory."""
 

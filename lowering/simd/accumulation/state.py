@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from qdtrace.frozen import frozen
+
 if TYPE_CHECKING:
     from lowering.llvm.descriptions import GlobalMemory
     from lowering.plan.sums import Place
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Var
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class ChunkCopy:
     """A privatised array that only its chunk sees."""
 

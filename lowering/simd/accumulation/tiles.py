@@ -7,7 +7,6 @@ begins at the identity and is added to the array once, so that rounding does not
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lowering.llvm.addresses import ahead, element_pointer
@@ -15,6 +14,7 @@ from lowering.llvm.types import BYTES, REGISTER
 from lowering.plan.sums import Where
 from lowering.simd.accumulation.outer_products import outer_product
 from lowering.simd.accumulation.panels import active_lanes, emit_panels
+from qdtrace.frozen import frozen
 from qdtrace.ir.combining import identity
 from qdtrace.ir.program import Literal
 
@@ -31,7 +31,7 @@ VECTORS = 2
 """Vectors of columns in a tile."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class _Array:
     """The array that is added to, from its element of the lowest indices on."""
 

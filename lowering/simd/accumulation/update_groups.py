@@ -6,11 +6,12 @@ control flow. A group is emitted before the first equation that cannot join it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lowering.llvm.types import BYTES, MEMORY
 from lowering.plan.sums import Where
+from qdtrace.frozen import frozen
 from qdtrace.ir.memory import indices_of, reference
 from qdtrace.ir.primitives import ACCUM
 from qdtrace.ir.program import Literal, is_global
@@ -26,7 +27,7 @@ _LEAST_BYTES = 4
 """The fewest bytes of a component that joins a group."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class UpdateGroup:
     """Accumulations into neighbouring components, in order."""
 

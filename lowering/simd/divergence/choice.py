@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lowering.simd.divergence.ordering import Ordering, find_ordering
 from lowering.simd.divergence.refill import Refill, find_refill
 from lowering.simd.divergence.span_plan import SpanPlan, plan_spans
 from qdtrace.analysis.uniformity import Uniformity, analyse_uniformity
+from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from lowering.llvm.facts import TaskFacts
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lowering.simd.shape import Shape
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Divergence:
     """The choice for one task. `refill` excludes the other two, and `spans` needs `ordering`."""
 

@@ -11,13 +11,13 @@ vectors (docs/design/0048). It chooses right for all of them, though single rati
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lowering.simd.critical_path import PORTS
 from lowering.simd.divergence.refill import find_refill
 from qdtrace.analysis.cost import GUESS
 from qdtrace.analysis.index.trips import trip_count
+from qdtrace.frozen import frozen
 from qdtrace.ir.memory import indices_of
 from qdtrace.ir.primitives import CELL, FOR, LOAD
 from qdtrace.ir.program import is_local
@@ -72,7 +72,7 @@ def _scattered(lanes: LaneFacts, access: Eqn) -> bool:
     return not lanes.uniformity.varying.isdisjoint(indices_of(access))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class _Cycles:
     """Cycles of an iteration as a lane of a vector under masks, and in scalar code."""
 
@@ -80,7 +80,7 @@ class _Cycles:
     scalar: float = 0.0
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class _Estimate:
     lanes: LaneFacts
     width: int

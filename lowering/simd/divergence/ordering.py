@@ -13,7 +13,6 @@ the number of threads, so sums have the same bits in every run.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lowering.llvm.host import MEMSET, Cell, External, function
@@ -22,6 +21,7 @@ from lowering.llvm.types import REGISTER
 from lowering.simd.critical_path import cycles
 from lowering.simd.steps import lanes_below
 from qdtrace.analysis.index.induction import raised_by
+from qdtrace.frozen import frozen
 from qdtrace.ir.carries import carried_params
 from qdtrace.ir.dataflow import slice_of
 from qdtrace.ir.memory import indices_of
@@ -50,7 +50,7 @@ _LARGER = External("i32 llvm.smax.i32(i32, i32)")
 _ZEROS = External("i32 llvm.ctlz.i32(i32, i1)")
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Ordering:
     """The trip counts by which the iterations of a task are ordered."""
 

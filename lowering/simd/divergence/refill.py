@@ -8,7 +8,6 @@ the equations before the loop for those. With geometric trip counts 16 lanes in 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lowering.llvm.polls import poll
@@ -18,6 +17,7 @@ from lowering.simd.descriptions import Mask
 from lowering.simd.lane_facts import LaneFacts, is_quiet
 from qdtrace.analysis.cost import operations
 from qdtrace.analysis.index.trips import trip_count
+from qdtrace.frozen import frozen
 from qdtrace.ir.carries import carried_params
 from qdtrace.ir.primitives import CELL, FOR, LANE_MAX, LOAD
 from qdtrace.ir.program import Block, Literal, Var, is_global
@@ -41,7 +41,7 @@ IDLE_PART = 8
 """The service runs if at least one in this many lanes is idle."""
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Refill:
     """The parts of a task's body that lane refill distinguishes."""
 

@@ -25,10 +25,11 @@ This is valid if the spans of the iterations of `rows` are disjoint and the othe
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.spans import PositionValues, find_walks
+from qdtrace.frozen import frozen
 from qdtrace.ir.builder import BlockBuilder, Builder, ref_var, scalar_var
 from qdtrace.ir.memory import indices_of
 from qdtrace.ir.primitives import ACCUM, BOUND, LOAD, Effect
@@ -48,7 +49,7 @@ MOST_CROSSING = 2
 """The most values of rows that the delayed accumulations of a walk may use."""
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class SpanParts:
     """The tasks that one task is cut into."""
 
@@ -77,7 +78,7 @@ def cut_spans(task: Task, written: frozenset[Var], late: Collection[Var]) -> Spa
     return _Cut(task, PositionValues(task, walks, written), late).parts(walks.first, walks.last, walks.found)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class _Plan:
     """The assignment of a walk's equations to the parts."""
 

@@ -13,6 +13,7 @@ from lowering.simd.divergence.span_parts import cut_spans
 from lowering.simd.lane_facts import LaneFacts
 from lowering.simd.shape import LONG_BODY, Shape, choose_shape
 from qdtrace.analysis.uniformity import Uniformity, analyse_uniformity
+from qdtrace.frozen import frozen
 from qdtrace.ir.faults import checks_of
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class PartFacts(TaskFacts):
         return {e: self.whole.check_numbers[self.parts.origins.get(e, e)] for e in checks_of(self.task)}
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class PartPlan:
     """The plan of a part in lanes."""
 
@@ -61,7 +62,7 @@ class PartPlan:
     uniformity: Uniformity
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class SpanPlan:
     """The plan of a task that runs in parts."""
 

@@ -6,7 +6,7 @@ row, elements are neighbours. The estimate counts the operations of an iteration
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lowering.simd.critical_path import LATENCY, PORTS, cycles
@@ -15,6 +15,7 @@ from lowering.simd.inner.facts import InnerLoop, inner_loops
 from lowering.simd.lane_facts import LaneFacts
 from qdtrace.analysis.cost import GUESS, operations
 from qdtrace.analysis.index.trips import trip_count
+from qdtrace.frozen import frozen
 from qdtrace.ir.memory import indices_of, reference
 from qdtrace.ir.primitives import ADD, CELL, FOR, LOAD
 from qdtrace.ir.program import Var, is_local, ref_type
@@ -79,7 +80,7 @@ def _in_vectors(loop: InnerLoop, target: Target) -> InnerLoop:
     return replace(loop, width=width, vectors=vectors)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class _Cycles:
     """Cycles of an iteration as a lane, and alone with vectors along its inner loops."""
 
@@ -90,7 +91,7 @@ class _Cycles:
         return _Cycles(self.lane + other.lane, self.inner + other.inner)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class _Estimate:
     lanes: LaneFacts
     width: int

@@ -14,6 +14,7 @@ from lowering.simd.inner.scans import scan_of, scheduled
 from qdtrace.analysis.index.injectivity import Injectivity
 from qdtrace.analysis.index.trips import loop_values
 from qdtrace.analysis.uniformity import Uniformity, analyse_uniformity
+from qdtrace.frozen import frozen
 from qdtrace.ir.carries import carried_params
 from qdtrace.ir.memory import indices_of, reference
 from qdtrace.ir.primitives import ACCUM, ADD, ATOMIC, FOR, LANE_MAX, LOAD, MAX, MIN, SUB
@@ -64,7 +65,7 @@ class InnerFacts(TaskFacts):
         return self.whole.divisors
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class InnerLoop:
     """A loop whose trips may be lanes."""
 

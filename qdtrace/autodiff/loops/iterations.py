@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from qdtrace.frozen import frozen
 from qdtrace.ir.program import Literal
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     Atoms = list[Atom]
 
 
-@dataclass(frozen=True)
+@frozen
 class Iterations:
     """The iterations that lanes walk back through together: as many as the lane with the most has."""
 

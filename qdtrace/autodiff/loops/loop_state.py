@@ -6,10 +6,10 @@ are not needed. Private arrays that the loop both reads and changes belong to th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.induction import raised_by
+from qdtrace.frozen import frozen
 from qdtrace.ir.carries import carried_params
 from qdtrace.ir.memory import loaded, touched, written
 from qdtrace.ir.primitives import FOR
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Atom, Eqn
 
 
-@dataclass(frozen=True)
+@frozen
 class LoopState:
     """The state of one loop."""
 

@@ -6,10 +6,11 @@ are walked back through: their values stay in registers, and no code in between 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from qdtrace.autodiff.loops.trip_counts import NUMBER
+from qdtrace.frozen import frozen
 from qdtrace.ir.carries import carried_params
 from qdtrace.ir.program import Literal, Var, is_local, literal
 
@@ -51,7 +52,7 @@ def private_memory(values: Env) -> Env:
     return {v: a for v, a in values.items() if isinstance(v, Var) and is_local(v)}
 
 
-@dataclass(frozen=True)
+@frozen
 class Replay:
     """The iterations of one loop. A state is the list of kept carried values, then the values of `keys`."""
 
