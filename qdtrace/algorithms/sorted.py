@@ -14,7 +14,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.interpreters import ad
 
-from qdtrace.algorithms.radix import ordered_bits, sort_rows
+from qdtrace.algorithms.moves import ordered_bits
+from qdtrace.algorithms.radix import sort_rows
 from qdtrace.api import jit
 from qdtrace.trace import compat
 from qdtrace.trace.importer import def_import_rule

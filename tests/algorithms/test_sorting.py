@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
+from qdtrace.algorithms import first_digit, moves, radix
 from qdtrace.algorithms.radix import sort_rows
 from qdtrace.algorithms.sorted import LEAST
 
 SPECIAL = [np.nan, -np.nan, 0.0, -0.0, np.inf, -np.inf, 1e-40, -1e-40]
 DTYPES = ["float32", "int32", "uint8", "int8", "int16", "uint16", "uint32", "bfloat16", "float16"]
 WIDE = ["float64", "int64", "uint64"]
+OPTIONS = {"bounds": "unchecked", "vectorize": False}
 DRAW = np.random.default_rng(0)
 KEYS = DRAW.normal(size=LEAST + 77).astype(np.float32)
 WEIGHTS = DRAW.normal(size=LEAST + 77).astype(np.float32)
@@ -58,6 +60,45 @@ def require_sorted(dtype: str, count: int) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_digits_sort_every_bit_pattern(dtype: str) -> None:
     require_sorted(dtype, 999)
+
+
+def first_digits(shape: tuple[int, ...], kind: str, dtype: str, rng: np.random.Generator) -> Any:
+    """Keys whose first digits are spread, are often one, are as many as just fit a cache or one more, or all one."""
+    keys = rng.integers(0, 1 << 32, shape, dtype=np.uint32)
+    few = {"fit": 256, "one more": 257, "often one": shape[1] // 2, "one": shape[1]}.get(kind, 0)
+    keys[-1] |= np.uint32(1 << 31)  # so that the first digit 0 has those keys of the last row that follow
+    keys[-1, :few] &= np.uint32((1 << 20) - 1)
+    return rng.permuted(keys, axis=1).view(dtype)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("dtype", ["uint32", "int32", "float32"])
+@pytest.mark.parametrize("ordered", [False, True])
+def test_long_rows_are_sorted_by_their_first_digit(dtype: str, ordered: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moves, "PART_BYTES", 1024 * (1 + ordered))
+    monkeypatch.setattr(first_digit, "FIRST_BITS", 5)
+    monkeypatch.setattr(radix, "FIRST_BITS", 5)
+    monkeypatch.setattr(first_digit, "SHORTEST", 1)
+    sort: Any = qd.jit(radix.sort_rows.__wrapped__, static_argnames=("ordered", "bits"), options=OPTIONS)
+    rng = np.random.default_rng(0)
+    for kind in ("spread", "fit", "one more", "often one", "one"):
+        keys = first_digits((2, 2003), kind, dtype, rng)
+        found = sort(jnp.asarray(keys), ordered=ordered, bits=None)
+        places = np.stack([by_numpy(row) for row in keys])
+        np.testing.assert_array_equal(found[0], np.take_along_axis(keys, places, 1), err_msg=kind)
+        if ordered:
+            np.testing.assert_array_equal(found[1], places, err_msg=kind)
+
+
+@pytest.mark.full
+def test_many_keys_are_sorted_by_their_first_digit() -> None:
+    keys = np.random.default_rng(0).integers(0, 1 << 32, first_digit.SHORTEST + 5, dtype=np.uint32)
+    found, places = sort_rows(jnp.asarray(keys)[None], ordered=True, bits=None)
+    np.testing.assert_array_equal(found[0], np.sort(keys))
+    np.testing.assert_array_equal(places[0], np.argsort(keys, kind="stable"))
+    np.testing.assert_array_equal(qd.sort(jnp.asarray(keys % (1 << 22)), bits=22), np.sort(keys % (1 << 22)))
+    with pytest.raises(qd.CheckError, match="bits=22"):
+        jax.block_until_ready(qd.sort(jnp.asarray(keys), bits=22))
 
 
 @pytest.mark.sample(3)
