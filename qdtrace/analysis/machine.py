@@ -88,11 +88,14 @@ class Machine:
     scalars_of_matrices: int = 64
     """The same in a task that mostly multiplies matrices, and for sums of products that are unrolled to take an array
     apart. Loops over private memory run as fast for these, and are compiled in half of the time."""
+    scalars_of_rows: int = 31
+    """The same where iterations compute on elements of rows, and with sums of them, alone. Loops are then fused, and
+    become vectors along rows, where scalars of neighbouring iterations lie far apart in memory."""
     near_stride: int = 4
     """Largest stride in elements at which the loads of neighbouring lanes touch few cache lines."""
     unrolled: CopyLimit = CopyLimit(8, 256)
     """Limits for a loop that is unrolled without being asked for."""
-    unrolled_away: CopyLimit = CopyLimit(32, 1024)
+    unrolled_away: CopyLimit = CopyLimit(31, 1024)
     """Limits for a loop whose copies save more than the loop: a private array, or choices by the counter, disappear."""
     unrolled_asked: int = 4096
     """Largest number of operations in all copies of a loop that the user wants unrolled."""
@@ -116,6 +119,7 @@ GPU = Machine(
     # of 255 registers some hold addresses, and with 128 a multiprocessor runs a quarter of its threads, which is enough
     live_values=128,
     scalars_of_matrices=256,  # a private array that stays one is memory of the device
+    scalars_of_rows=256,
     # 2 microseconds of some 1e13 operations a second
     launch_cost=1 << 24,
     # a private array that stays one is memory of the device; counting takes instructions of each lane

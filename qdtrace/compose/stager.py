@@ -14,12 +14,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qdtrace.analysis.machine import CPU, GPU
 from qdtrace.compose.call import call
 from qdtrace.compose.foreseen import check_foreseen
 from qdtrace.compose.items import reads_of
 from qdtrace.compose.jaxprs import is_literal, physical_type
 from qdtrace.compose.records import Telling
+from qdtrace.compose.scalar_budget import scalar_budget
 from qdtrace.compose.segment import (
     BufferState,
     Constant,
@@ -47,7 +47,6 @@ from qdtrace.trace.importer.core import LARGE_CONSTANT, Importer
 from qdtrace.trace.importer.values import ArrayRef, MemoryArray, RefValue, array_of
 from qdtrace.trace.markers import REGIONS, read_p
 from qdtrace.trace.physical import logical, physical
-from qdtrace.trace.products import matrix_work
 from qdtrace.trace.source import eqn_loc
 from qdtrace.trace.tree import loc_of
 
@@ -62,8 +61,6 @@ if TYPE_CHECKING:
 
     RuleOf = Callable[[Any], Callable[["Stager", Any], None]]
 
-MATRIX_WORK = 512
-"""Multiplications of matrices from which on a task is taken to do little else."""
 SMALL = 16
 """The most elements of a value that a serial task may compute; XLA computes larger ones."""
 
@@ -277,15 +274,9 @@ class Stager:
 
     # ------------------------------------------------------------------ graph side
     def importer(self, builder: Builder, items: Sequence[JaxprEqn] = ()) -> Importer:
-        """Returns an importer of items that turns constants too large for registers into parameters.
-
-        How large an array may be to be scalars is said by the machine of JAX's default device.
-        """
-        machine = CPU if jax.default_backend() == "cpu" else GPU
-        of_matrices = matrix_work(items, machine.scalars_of_matrices) > MATRIX_WORK
-        budget = machine.scalars_of_matrices if of_matrices else machine.scalars
+        """Returns an importer of items that turns constants too large for registers into parameters."""
         made = functools.partial(Importer, builder, hoist=self.segment.hoisted, bodies=self.bodies)
-        return made(scalar_budget=budget, bounds=self.options.bounds, in_place=self.in_place)
+        return made(scalar_budget=scalar_budget(items), bounds=self.options.bounds, in_place=self.in_place)
 
     def scalars(self, builder: Builder, entry: Entry, atom: Any = None) -> np.ndarray:
         """Returns a small value as graph scalars, loaded by `builder`."""

@@ -11,7 +11,7 @@ from qdtrace.config import current
 from qdtrace.groups.choice import refusal, with_groups
 from qdtrace.groups.primitive import grouped
 from qdtrace.groups.threads import is_for_threads
-from qdtrace.lanes.limits import CPU, limits_on_gpu
+from qdtrace.lanes.limits import limits_on_cpu, limits_on_gpu
 from qdtrace.lanes.loop import looped
 from qdtrace.lanes.panels import PANEL, with_kernels, with_tasks
 from qdtrace.lanes.stages import jaxprs_of, named, stages_of, varying
@@ -37,7 +37,10 @@ def chosen_stages(plan: Plan, axes: Sequence[int | None]) -> tuple[list[Stage], 
     varies = varying(plan.element, given)
     if mode in ("batch", "group"):
         return stages_of(plan.element, varies, None), varies
-    limits = CPU if jax.default_backend() == "cpu" else limits_on_gpu(plan.element, plan.sizes[0], varies)
+    if jax.default_backend() == "cpu":
+        limits = limits_on_cpu(plan.element, plan.sizes[0])
+    else:
+        limits = limits_on_gpu(plan.element, plan.sizes[0], varies)
     return stages_of(plan.element, varies, limits), varies
 
 

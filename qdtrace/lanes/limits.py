@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from qdtrace.frozen import frozen
 from qdtrace.groups.work import is_small_product
 from qdtrace.trace import compat
+from qdtrace.trace.rows import is_of_rows
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -47,6 +48,12 @@ FEW_LANES = 1 << 16
 """Lanes that leave most of a GPU idle, if a thread has each: an H200 runs 270,000 threads."""
 LONG = 64
 """The fewest elements of an array whose operations fill a GPU where lanes do not."""
+ROW_ON_CPU = 8
+"""The fewest elements of a row whose arithmetic is XLA's on a CPU: neighbouring lanes have theirs far apart."""
+ROW_ON_GPU = 4
+"""The same on a GPU, also with sums: XLA has a value and its derivative in one kernel, which read and write once."""
+FEW_SUMS = 3
+"""Sums and extremes of rows, one behind the other, that XLA computes while it reads once."""
 MOST_IN_BATCH = 1 << 28
 """Elements of one array of all lanes: XLA may keep several of them in memory, where a loop keeps none."""
 _CALLS = frozenset({"jit", "pjit", "custom_jvp_call"})
@@ -55,6 +62,21 @@ _BESIDE_FACTORS = frozenset({
     "reshape", "select_n", "squeeze", "sub", "transpose",
 })  # fmt: skip
 """Primitives beside factors that groups have rules for."""
+_SUMS = frozenset({"reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_prod", "reduce_sum"})
+_AS_FAST_ON_CPU = frozenset({
+    "abs", "add", "add_any", "and", "broadcast_in_dim", "clamp", "convert_element_type", "copy", "div", "eq", "exp",
+    "expand_dims", "ge", "gt", "integer_pow", "is_finite", "le", "logistic", "lt", "max", "min", "mul", "ne", "neg",
+    "not", "or", "reshape", "rsqrt", "select_n", "sign", "sqrt", "square", "squeeze", "stop_gradient", "sub", "tanh",
+}) | _CALLS  # fmt: skip
+"""Primitives that XLA's loops on a CPU compute as fast as ours: sines, logarithms and powers take it 5 to 15 times as
+long."""
+
+
+def limits_on_cpu(jaxpr: Any, lanes: int) -> Limits | None:
+    """Returns the limits of the jaxpr of one element on a CPU; None if whatever may run for the whole batch does so."""
+    opened = compat.open_jaxpr(jaxpr)
+    names = {e.primitive.name for e in compat.all_eqns(opened.eqns)}
+    return None if names <= _AS_FAST_ON_CPU and _is_streamed(opened, lanes, ROW_ON_CPU) else CPU
 
 
 def limits_on_gpu(jaxpr: Any, lanes: int, varies: Collection[Any]) -> Limits | None:
@@ -66,7 +88,9 @@ def limits_on_gpu(jaxpr: Any, lanes: int, varies: Collection[Any]) -> Limits | N
         last = [e for e, is_behind in zip(opened.eqns, behind(opened.eqns, bound), strict=True) if is_behind]
         return replace(GPU_ALONE, rows_behind=_is_of_rows(list(compat.all_eqns(last)), lanes))
     stored = max((v.aval.shape[-1] for v in opened.outvars if v.aval.shape), default=0)
-    if _is_of_rows(every, lanes, stored) or (all(v in varies for v in opened.invars) and is_small_product(jaxpr)):
+    if _is_of_rows(every, lanes, stored) or _is_streamed(opened, lanes, ROW_ON_GPU):
+        return None
+    if all(v in varies for v in opened.invars) and is_small_product(jaxpr):
         return None
     dtypes = {str(getattr(v.aval, "dtype", "")) for e in every for v in e.outvars}
     if not dtypes.isdisjoint(("float64", "complex64", "complex128")):
@@ -114,6 +138,21 @@ def _is_of_rows(eqns: Sequence[Any], lanes: int, stored: int = 0) -> bool:
     is_for_elements = lanes < FEW_LANES or (stored >= LONG and not is_convolved)
     is_small = lanes * max(sizes, default=0) < MOST_IN_BATCH
     return is_for_elements and is_small and sum(n for n in sizes if n >= LONG) > sum(sizes) / 2
+
+
+def _is_streamed(jaxpr: Any, lanes: int, least: int) -> bool:
+    """Returns whether a jaxpr does arithmetic on rows of `least` elements or more, with few sums, and makes no larger.
+
+    What an optimiser of array operations has as one loop over all lanes is limited by memory, and so is its derivative,
+    which this package would compute by two more passes.
+    """
+    every = list(compat.all_eqns(jaxpr.eqns))
+    row = max((v.aval.size for v in (*jaxpr.invars, *jaxpr.outvars)), default=0)
+    if not is_of_rows(every) or row < least or lanes * row >= MOST_IN_BATCH:
+        return False
+    names = [e.primitive.name for e in every]
+    is_small = all(largest_result(e).size <= row for e in every if e.outvars)
+    return is_small and "argmax" not in names and "argmin" not in names and sum(n in _SUMS for n in names) <= FEW_SUMS
 
 
 def largest_result(eqn: Any) -> Any:

@@ -18,6 +18,7 @@ from qdtrace.passes.dead_stores import DeadStores
 from qdtrace.passes.fills import Fills
 from qdtrace.passes.first_accumulations import FirstAccumulations
 from qdtrace.passes.first_stores import FirstStores
+from qdtrace.passes.fuse_loops import FuseLoops
 from qdtrace.passes.fuse_tasks import FuseTasks
 from qdtrace.passes.gather import GatherScatters
 from qdtrace.passes.hoist_bounds import HoistBounds
@@ -84,6 +85,7 @@ PASSES: Mapping[str, Callable[[Options, Machine], Pass]] = {
     "strength_reduction": lambda options, machine: StrengthReduction(),
     "recurrences": lambda options, machine: Recurrences(),
     "reciprocals": lambda options, machine: Reciprocals(options.changes_rounding),
+    "fuse_loops": lambda options, machine: FuseLoops(),
     "own_rows": lambda options, machine: OwnRows(machine),
     "reloads": lambda options, machine: Reloads(machine),
     "jam": lambda options, machine: Jam(machine),
@@ -186,7 +188,8 @@ def stages(
     # indices, so private arrays are promoted once more, and their elements are forwarded. Rare blocks first, as a loop
     # that became straight code would have them in each step. Cheaper operations come last, as other passes know `div`
     # and `rem` only. Sums side by side load the same numbers, of which the last simplify leaves one load.
-    unrolled = (*map(of, ("rare_behind", *_UNROLLING, "last_iteration")), simplify, *map(of, _ON_UNROLLED), *memory)
+    first, then = ("rare_behind", *_UNROLLING, "last_iteration"), ("fuse_loops", *_ON_UNROLLED)
+    unrolled = (*map(of, first), simplify, *map(of, then), *memory)
     cheaper = tuple(map(of, ("own_rows", "reloads", "predicate", "strength_reduction", "reciprocals", "jam")))
     final = (
         *((*unrolled, of("gather"), simplify, *cheaper, simplify) if loops else ()),

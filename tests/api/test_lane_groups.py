@@ -313,10 +313,13 @@ def test_long_rows_are_the_whole_batch() -> None:
     loop = lambda x: lax.fori_loop(0, 3, lambda _, y: row(y), x)  # noqa: E731
     assert generators(row, [x], mode="auto") == ["xla"]
     assert generators(loop, [x], mode="auto") == ["llvm"]
-    assert generators(row, [x[:, :32]], mode="auto") == ["llvm"]
+    assert generators(row, [x[:, :32]], mode="auto") == ["xla"]
+    assert generators(row, [x[:, :3]], mode="auto") == ["llvm"]
     many = jax.ShapeDtypeStruct((1 << 16, 128), x.dtype)
     assert generators(row, [many], mode="auto") == ["xla"]  # threads would store rows far apart
-    assert generators(lambda x: jnp.sum(row(x)), [many], mode="auto") == ["llvm"]
+    assert generators(lambda x: jnp.sum(row(x)), [many], mode="auto") == ["xla"]
+    assert generators(lambda x: row(row(x) * jnp.max(x)) / jnp.min(x), [x[:, :32]], mode="auto") == ["llvm"]
+    assert generators(lambda x: x[jnp.argmax(row(x))], [x[:, :32]], mode="auto") == ["llvm"]
     assert generators(lambda x: jnp.convolve(x, x[:3], "same"), [many], mode="auto") == ["llvm"]
     mapped = lambda x: qd.vmap(row)(x)  # noqa: E731
     same(jax.jit(gradient(mapped, 1))(x), gradient(jax.vmap(row), 1)(x), 1e-5)

@@ -13,9 +13,9 @@ from qdtrace.trace.importer import complexes
 from qdtrace.trace.importer.elements import per_element
 from qdtrace.trace.importer.registry import PLACED, RESULT_TYPE, rule
 from qdtrace.trace.importer.scalars import integer
-from qdtrace.trace.importer.uses import SAME_NAME
 from qdtrace.trace.importer.values import Element, Value, rank0
 from qdtrace.trace.physical import is_pair
+from qdtrace.trace.rows import SAME_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable

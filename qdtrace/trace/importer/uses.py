@@ -15,24 +15,13 @@ from qdtrace.frozen import frozen
 from qdtrace.trace import compat
 from qdtrace.trace.importer.values import Value, Waiting, hold
 from qdtrace.trace.markers import REGIONS
+from qdtrace.trace.rows import ELEMENTWISE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from qdtrace.trace.compat import Jaxpr, JaxprEqn, Var
 
-SAME_NAME = (
-    "add", "sub", "div", "rem", "max", "min", "neg", "abs", "sign", "pow", "atan2", "nextafter", "sqrt", "rsqrt",
-    "cbrt", "exp", "exp2", "expm1", "log", "log2", "log1p", "logistic", "sin", "cos", "tan", "asin", "acos", "atan",
-    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erf_inv", "lgamma", "digamma", "floor", "ceil",
-    "is_finite", "lt", "le", "gt", "ge", "eq", "ne", "and", "or", "xor", "not", "shift_left", "shift_right_logical",
-    "shift_right_arithmetic", "population_count", "clz",
-)  # fmt: skip
-"""Primitives that are primitives of the graph by the same name, applied per element."""
-ELEMENTWISE = frozenset(
-    (*SAME_NAME, "mul", "square", "integer_pow", "round", "select_n", "convert_element_type", "clamp", "add_any")
-)
-"""Equations that compute an element from one element of each operand."""
 _VIEWS = frozenset(("reshape", "squeeze", "expand_dims", "transpose", "rev", "copy"))
 _ONCE = frozenset(
     ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "reduce_xor", "argmax",

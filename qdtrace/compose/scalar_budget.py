@@ -1,0 +1,27 @@
+"""Says how large an array of an iteration may be to be written out as scalars."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import jax
+
+from qdtrace.analysis.machine import CPU, GPU
+from qdtrace.trace.products import matrix_work
+from qdtrace.trace.rows import is_of_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from qdtrace.trace.compat import JaxprEqn
+
+MATRIX_WORK = 512
+"""Multiplications of matrices from which on a task is taken to do little else."""
+
+
+def scalar_budget(items: Sequence[JaxprEqn]) -> int:
+    """Returns the most elements of an array of these items that are scalars, on the machine of JAX's default device."""
+    machine = CPU if jax.default_backend() == "cpu" else GPU
+    if matrix_work(items, machine.scalars_of_matrices) > MATRIX_WORK:
+        return machine.scalars_of_matrices
+    return min(machine.scalars, machine.scalars_of_rows) if is_of_rows(items) else machine.scalars

@@ -1,0 +1,193 @@
+"""Loops over the same elements become one: each operation on an array of a lane is a loop when it is imported.
+
+Before:  for k in 0:i32 : 64:i32 : 1:i32        After:  for k in 0:i32 : 64:i32 : 1:i32
+           a: f32 = load x i k                             a: f32 = load x i k
+           store row a k                                   store row a k
+         for m in 0:i32 : 64:i32 : 1:i32                   b: f32 = load row k
+           b: f32 = load row m                             c: f32 = exp b
+           c: f32 = exp b                                  store y c i k
+           store y c i m
+
+The memory pass then hands the element on in a register, and the array goes if nothing else reads it. A loop moves up
+to an earlier one if both run for the same elements, and each array that one of them writes and the other touches is
+accessed at the index of the loop alone, in one place of its indices: then no trip meets the element of another one.
+What they carry are sums, products and extremes, which each trip reads once; a loop that goes the other way carries
+nothing. What lies between may not touch what the later loop writes, or write what it touches; equations that this one
+needs move along, if they touch no memory. A loop that only fills private arrays goes down, to the first that touches
+them, where its store is dead or the start of a sum.
+
+Loops that hold loops, branches or checks stay, and so does what would become more code than `MOST` operations: sums of
+products have passes of their own, and long bodies run out of registers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from qdtrace.analysis.cost import code_size
+from qdtrace.analysis.index.trips import loop_values
+from qdtrace.frozen import frozen
+from qdtrace.ir.memory import indices_of, reference, touched, written
+from qdtrace.ir.primitives import ACCUM, ADD, CELL, FOR, LOAD, MAX, MIN, MUL, STORE, Effect
+from qdtrace.ir.program import Block, Eqn, Var, is_local
+from qdtrace.ir.rebuild import Rebuilder
+from qdtrace.ir.walk import used_vars, walk_eqns, walk_inside
+from qdtrace.passes.base import TaskPass
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from qdtrace.analysis.index.progression import Progression
+    from qdtrace.ir.program import Atom, Program, Task
+
+MOST = 128
+"""Operations of a body from which on two loops stay apart."""
+FAR = 64
+"""Equations between two loops that are looked at."""
+_PLAIN = (LOAD, STORE, ACCUM)
+_COMBINING = (ADD, MUL, MIN, MAX)
+_MEMORY = frozenset({Effect.READ, Effect.WRITE, Effect.ACCUM, Effect.ALLOC})
+
+
+@frozen
+class FuseLoops(TaskPass):
+    """Fuses loops of an iteration over the same elements."""
+
+    name: ClassVar[str] = "fuse_loops"
+
+    def on_task(self, task: Task, program: Program) -> Task:
+        if sum([e.primitive is FOR for e in walk_eqns(task.body)]) < 2:
+            return task
+        return task.rebuilt(_Fuser().rebuild_block(task.body))
+
+
+class _Fuser(Rebuilder):
+    def rebuild_eqns(self, eqns: Sequence[Eqn]) -> tuple[Eqn, ...]:
+        """Returns the equations with their loops fused."""
+        out: list[Eqn] = []
+        fills: list[Eqn] = []
+        """Loops that fill an array, which wait for the one that touches it first."""
+        for given in eqns:
+            eqn = given
+            for fill in _wanted(fills, eqn):
+                fills.remove(fill)
+                if _is_fusible(eqn) and _go_together(eqn, fill):
+                    eqn = _filled(fill, eqn)
+                else:
+                    out.append(fill)
+            if _is_fill(eqn):
+                fills.append(eqn)
+            elif (found := _earlier(out, eqn) if _is_fusible(eqn) else None) is not None:
+                place, along = found
+                for moved in along:
+                    out.remove(moved)
+                out[place : place + 1] = [*along, _joined(out[place], eqn)]
+            else:
+                out.append(eqn)
+        return super().rebuild_eqns([*out, *fills])
+
+
+def _is_fill(eqn: Eqn) -> bool:
+    """Returns whether an equation is a loop that stores one value into elements of private arrays, and nothing else."""
+    if not _is_fusible(eqn) or eqn.outvars:
+        return False
+    return all(e.primitive is STORE and is_local(reference(e)) for e in eqn.blocks[0].eqns)
+
+
+def _wanted(fills: Sequence[Eqn], eqn: Eqn) -> list[Eqn]:
+    """Returns the fills that come before an equation: it touches what they store, or may end the call."""
+    if not fills:
+        return []
+    every = [eqn, *walk_inside(eqn)]
+    if any(not e.primitive.effects <= _MEMORY for e in every):
+        return list(fills)
+    met = set(touched(every))
+    return [f for f in fills if not met.isdisjoint(written(f.blocks[0].eqns))]
+
+
+def _is_fusible(eqn: Eqn) -> bool:
+    """Returns whether an equation is a loop of plain operations that carries what trips combine, each once."""
+    if eqn.primitive is not FOR or eqn.params.get("unroll") or loop_values(*eqn.bounds) is None:
+        return False
+    body = eqn.blocks[0]
+    if any(e.blocks or (e.primitive.effects and e.primitive not in _PLAIN) for e in body.eqns):
+        return False
+    made = {v: e for e in body.eqns for v in e.outvars}
+    read = [a for e in body.eqns for a in e.invars] + list(body.results)
+    for carry, result in zip(body.params[1:], body.results, strict=True):
+        last = made.get(result) if isinstance(result, Var) else None
+        if last is None or last.primitive not in _COMBINING or carry not in last.invars:
+            return False
+        if read.count(carry) != 1 or read.count(result) != 1:
+            return False
+    return True
+
+
+def _earlier(before: Sequence[Eqn], loop: Eqn) -> tuple[int, list[Eqn]] | None:
+    """Returns the place of an equation that a loop can be fused into, and those between that move in front of it."""
+    needs = set(used_vars(loop))
+    touches, writes = set(touched(walk_inside(loop))), set(written(walk_inside(loop)))
+    along: list[Eqn] = []
+    for place in range(len(before) - 1, max(-1, len(before) - 1 - FAR), -1):
+        eqn = before[place]
+        is_needed = not needs.isdisjoint(eqn.outvars)
+        if not is_needed and _is_fusible(eqn) and _go_together(eqn, loop):
+            return place, along[::-1]
+        if is_needed:
+            if eqn.blocks or (eqn.primitive.effects and eqn.primitive is not CELL):
+                return None
+            needs.update(used_vars(eqn))
+            along.append(eqn)
+            continue
+        every = [eqn, *walk_inside(eqn)]
+        if any(not e.primitive.effects <= _MEMORY for e in every):
+            return None
+        if not writes.isdisjoint(touched(every)) or not touches.isdisjoint(written(every)):
+            return None
+    return None
+
+
+def _go_together(one: Eqn, other: Eqn) -> bool:
+    """Returns whether a loop may run its trips right behind those of another one, for the same element."""
+    first, second = loop_values(*one.bounds), loop_values(*other.bounds)
+    index, its = one.index, other.index
+    if first is None or second is None or index.type != its.type or one.params != other.params:
+        return False
+    if first != second and (other.blocks[0].params[1:] or not _is_reversed(first, second)):
+        return False
+    if code_size(one.blocks[0]) + code_size(other.blocks[0]) > MOST:
+        return False
+    accesses = [(e, index) for e in one.blocks[0].eqns if e.primitive.is_access]
+    accesses += [(e, its) for e in other.blocks[0].eqns if e.primitive.is_access]
+    changed = {reference(e) for e, _ in accesses if e.primitive.writes}
+    turned = {reference(e) for e in other.blocks[0].eqns if e.primitive.writes} if first != second else set[Var]()
+    for ref in changed:
+        some = [(e, k) for e, k in accesses if reference(e) is ref]
+        if ref not in turned and len({k for _, k in some}) == 1:
+            continue  # one loop alone touches it, and keeps its order
+        if not any(all(indices_of(e)[n] is k for e, k in some) for n in range(len(indices_of(some[0][0])))):
+            return False
+    return True
+
+
+def _is_reversed(one: Progression, other: Progression) -> bool:
+    """Returns whether two progressions have the same numbers in opposite orders."""
+    last = one.start + one.step * (one.count - 1)
+    return (other.start, other.step, other.count) == (last, -one.step, one.count)
+
+
+def _filled(fill: Eqn, loop: Eqn) -> Eqn:
+    """Returns a loop whose trips begin with the stores of a loop that carries nothing."""
+    body = loop.blocks[0]
+    stores = Rebuilder({fill.index: loop.index}).rebuild_block(fill.blocks[0]).eqns
+    return loop.rebuilt(loop.invars, (body.rebuilt((*stores, *body.eqns)),), loop.outvars)
+
+
+def _joined(one: Eqn, other: Eqn) -> Eqn:
+    """Returns the loop whose trips are those of two loops, one behind the other."""
+    first = one.blocks[0]
+    env: dict[Var, Atom] = {other.index: one.index}
+    second = Rebuilder(env).rebuild_block(other.blocks[0])
+    body = Block((*first.params, *second.params[1:]), (*first.eqns, *second.eqns), (*first.results, *second.results))
+    operands = (*one.control, *one.initials, *other.initials)
+    return Eqn(FOR, operands, (*one.outvars, *other.outvars), one.params, (body,), one.loc)

@@ -1,0 +1,215 @@
+"""Loops over the same elements that become one, what keeps them apart, and random sequences of loops."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from qdtrace.passes.fuse_loops import MOST, FuseLoops
+from tests.passes.harness import assert_same_results, check, parsed, unchanged
+
+fuse = FuseLoops()
+N = 8
+HEAD = f"program p(x: ref[f32,4x{N}], y: ref[f32,4x{N}])\n  range_for i in 0:i32 : 4:i32\n"
+UP, DOWN = f"0:i32 : {N}:i32 : 1:i32", f"{N - 1}:i32 : -1:i32 : -1:i32"
+
+
+def text(*lines: str) -> str:
+    """The program with these lines in its task."""
+    return HEAD + "".join(f"    {line}\n" for line in lines) + "  return y\n"
+
+
+MADE = f"row: cell[f32,{N}] = cell[dtype=f32, shape=({N})]"
+COPY = (MADE, f"for k in {UP}", "  a: f32 = load x i k", "  store row a k")
+
+
+@pytest.mark.parametrize("way", [UP, DOWN], ids=["up", "down"])
+def test_a_chain_is_one_loop_in_the_direction_of_the_first(way: str) -> None:
+    check(
+        fuse,
+        text(*COPY, f"for m in {way}", "  b: f32 = load row m", "  store y b i m"),
+        text(*COPY, "  b: f32 = load row k", "  store y b i k"),
+    )
+
+
+def test_sums_and_extremes_are_carried_together() -> None:
+    check(
+        fuse,
+        text(
+            *COPY,
+            f"s: f32 = for m in {UP} carry c = 0.0:f32",
+            "  b: f32 = load row m",
+            "  d: f32 = add c b",
+            "  yield d",
+            f"t: f32 = for n in {UP} carry e = 1.0:f32",
+            "  f: f32 = load row n",
+            "  g: f32 = max f e",
+            "  yield g",
+            "h: f32 = add s t",
+            "store y h i 0:i32",
+        ),
+        text(
+            COPY[0],
+            f"s: f32, t: f32 = for k in {UP} carry c = 0.0:f32, e = 1.0:f32",
+            *COPY[2:],
+            "  b: f32 = load row k",
+            "  d: f32 = add c b",
+            "  f: f32 = load row k",
+            "  g: f32 = max f e",
+            "  yield d, g",
+            "h: f32 = add s t",
+            "store y h i 0:i32",
+        ),
+    )
+
+
+def test_what_the_later_loop_needs_moves_in_front() -> None:
+    between = ("q: f32 = sqrt 2.0:f32", f"other: cell[f32,{N}] = cell[dtype=f32, shape=({N})]")
+    later = ("b: f32 = load row {}", "d: f32 = mul b q", "store other d {}", "store y d i {}")
+    check(
+        fuse,
+        text(*COPY, *between, f"for m in {UP}", *(f"  {e.format('m')}" for e in later)),
+        text(COPY[0], *between, *COPY[1:], *(f"  {e.format('k')}" for e in later)),
+    )
+
+
+@pytest.mark.parametrize("way", [UP, DOWN], ids=["up", "down"])
+def test_a_fill_goes_down_to_what_touches_it_first(way: str) -> None:
+    carrying = (f"s: f32 = for k in {way} carry c = 0.0:f32", "  a: f32 = load x i k")
+    rest = ("  accum[op=add] row a k", "  d: f32 = add c a", "  yield d", "store y s i 0:i32")
+    check(
+        fuse,
+        text(COPY[0], f"for m in {UP}", "  store row 0.0:f32 m", "store y 3.0:f32 i 1:i32", *carrying, *rest),
+        text(COPY[0], "store y 3.0:f32 i 1:i32", carrying[0], "  store row 0.0:f32 k", carrying[1], *rest),
+    )
+
+
+APART = {
+    "other elements": (f"for m in 1:i32 : {N}:i32 : 1:i32", "  b: f32 = load row m", "  store y b i m"),
+    "a neighbour": (
+        f"for m in 0:i32 : {N - 1}:i32 : 1:i32",
+        "  n: i32 = add m 1:i32",
+        "  b: f32 = load row n",
+        "  store y b i m",
+    ),
+    "one element": (f"for m in {UP}", "  b: f32 = load row 3:i32", "  store y b i m"),
+    "another place": (f"for m in {UP}", "  b: f32 = load row m", "  store x b 0:i32 i"),
+    "a sum the other way": (
+        f"s: f32 = for m in {DOWN} carry c = 0.0:f32",
+        "  b: f32 = load row m",
+        "  d: f32 = add c b",
+        "  yield d",
+    ),
+    "a running sum": (
+        f"s: f32 = for m in {UP} carry c = 0.0:f32",
+        "  b: f32 = load row m",
+        "  d: f32 = add c b",
+        "  store y d i m",
+        "  yield d",
+    ),
+    "a carry that is no sum": (
+        f"s: f32 = for m in {UP} carry c = 0.0:f32",
+        "  b: f32 = load row m",
+        "  d: f32 = sub b c",
+        "  yield d",
+    ),
+    "a write between": ("store row 7.0:f32 2:i32", f"for m in {UP}", "  b: f32 = load row m", "  store y b i m"),
+    "a read between": (f"for m in {UP}", "  store row 7.0:f32 m"),
+    "a branch": (
+        f"for m in {UP}",
+        "  b: f32 = load row m",
+        "  p: bool = lt b 0.0:f32",
+        "  if p",
+        "    store y b i m",
+    ),
+}
+
+
+@pytest.mark.parametrize("which", APART)
+def test_what_stays_apart(which: str) -> None:
+    between = ("e: f32 = load row 5:i32", "store y e i 0:i32") if which == "a read between" else ()
+    unchanged(fuse, text(*COPY, *between, *APART[which]))
+
+
+def test_the_result_of_a_loop_is_no_part_of_its_trips() -> None:
+    total = (f"s: f32 = for k in {UP} carry c = 0.0:f32", "  a: f32 = load x i k", "  d: f32 = add c a", "  yield d")
+    unchanged(fuse, text(*total, "t: f32 = sqrt s", f"for m in {UP}", "  store y t i m"))
+    unchanged(fuse, text(*total, f"for m in {UP}", "  store y s i m"))
+
+
+def test_long_bodies_stay_apart() -> None:
+    def long(name: str, n: int) -> tuple[str, ...]:
+        adds = [f"  {name}{k}: f32 = add {name}{k - 1} 1.0:f32" for k in range(1, n)]
+        return f"for {name} in {UP}", f"  {name}0: f32 = load x i {name}", *adds, f"  store y {name}{n - 1} i {name}"
+
+    program = parsed(text(*long("k", MOST // 2), *long("m", MOST // 2)))
+    assert fuse(program) is program
+    assert fuse(parsed(text(*long("k", 9), *long("m", 9)))) is not program
+
+
+def _random_loops(seed: int) -> str:
+    """Loops over arrays of a lane and of all lanes, up and down, filled, summed, shifted, with scalars between."""
+    rng = random.Random(seed)
+    arrays = {f"c{k}": () for k in range(rng.randint(1, 4))} | {"x": ("i",), "y": ("i",)}
+    lines = [f"c{k}: cell[f32,{N}] = cell[dtype=f32, shape=({N})]" for k in range(len(arrays) - 2)]
+    lines = rng.sample(lines, len(lines))
+    for c in arrays:
+        lines += [f"for f_{c} in {UP}", f"  store {c} 0.5:f32 f_{c}"] if c[0] == "c" else []
+    scalars = ["1.5:f32"]
+    for number in range(rng.randint(2, 9)):
+        k = f"k{number}"
+        if rng.random() < 0.2:
+            source = rng.choice(list(arrays))
+            lines.append(f"v{number}: f32 = load {source} {' '.join(arrays[source])} {rng.randrange(N)}:i32")
+            scalars.append(f"v{number}")
+            if rng.random() < 0.4:
+                lines.append(f"store {source} {rng.choice(scalars)} {' '.join(arrays[source])} {rng.randrange(N)}:i32")
+            continue
+        carry = rng.random() < 0.4
+        way = rng.choice([UP, UP, DOWN, f"1:i32 : {N - 1}:i32 : 1:i32"])
+        lines.append(f"r{number}: f32 = for {k} in {way} carry q{number} = 0.25:f32" if carry else f"for {k} in {way}")
+        values = [rng.choice(scalars)]
+        for part in range(rng.randint(1, 5)):
+            name, source = f"w{number}_{part}", rng.choice(list(arrays))
+            at = k if rng.random() < 0.8 else f"{rng.randrange(N)}:i32"
+            if rng.random() < 0.1 and way.startswith("1"):
+                lines.append(f"  z{name}: i32 = {rng.choice(['add', 'sub'])} {k} 1:i32")
+                at = f"z{name}"
+            place = f"{source} " + " ".join((*arrays[source], at))
+            kind = rng.choice(["load", "load", "store", "accum", "op"])
+            if kind == "load":
+                lines.append(f"  {name}: f32 = load {place}")
+            elif kind == "op":
+                lines.append(f"  {name}: f32 = {rng.choice(['add', 'mul', 'max'])} {values[-1]} {rng.choice(values)}")
+            else:
+                word = "store" if kind == "store" else "accum[op=add]"
+                lines.append(f"  {word} {source} {rng.choice(values)} " + " ".join((*arrays[source], at)))
+                continue
+            values.append(name)
+        if carry:
+            op = rng.choice(["add", "max", "mul", "min", "sub"])
+            lines += [f"  t{number}: f32 = {op} q{number} {values[-1]}"]
+            if rng.random() < 0.2:
+                lines.append(f"  store y t{number} i {k}")
+            lines += [f"  yield t{number}"]
+            scalars.append(f"r{number}")
+    return text(*lines)
+
+
+def _fused(seed: int) -> bool:
+    program = parsed(_random_loops(seed))
+    got = fuse(program)
+    assert_same_results(program, got)
+    return got is not program
+
+
+@pytest.mark.parametrize("start", [0, 100, 200])
+def test_random_loops_keep_their_results(start: int) -> None:
+    """Bit for bit, in the interpreter; many of them are fused."""
+    assert sum(map(_fused, range(start, start + 100))) > 60
+
+
+@pytest.mark.slow
+def test_many_random_loops_keep_their_results() -> None:
+    assert sum(map(_fused, range(1000, 6000))) > 3000
