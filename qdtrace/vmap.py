@@ -203,7 +203,7 @@ def _map(mapping: Mapping, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         most = most_copied(plan.element)
         loop = qd_range(plan.sizes[0]) if len(plan.sizes) == 1 else ndrange(*plan.sizes)
         for index in loop.over(mapping.f):
-            indices = (index,) if len(plan.sizes) == 1 else index
+            indices: Any = (index,) if len(plan.sizes) == 1 else index
             try:
                 ys = jax.tree.leaves(_lane(mapping, parts, indices, most))
             finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -35,7 +35,7 @@ def has_tasks(region: JaxprEqn) -> bool:
     )
 
 
-def is_large(eqn: Any) -> bool:
+def is_large(eqn: JaxprEqn) -> bool:
     """Returns whether an equation works on a whole array that is too large for registers."""
     handle = 1 if eqn.primitive in ACCESSES else 0
     return any(int(np.prod(v.aval.shape)) > WHOLE_LIMIT for v in (*eqn.invars[handle:], *eqn.outvars))

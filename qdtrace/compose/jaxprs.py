@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,13 +13,21 @@ from qdtrace.trace import compat
 from qdtrace.trace.physical import is_pair, part_dtype
 from qdtrace.trace.tree import loc_of
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
 
-def is_literal(atom: Any) -> bool:
+    from qdtrace.errors import Loc
+    from qdtrace.trace import jaxprs
+    from qdtrace.trace.compat import Jaxpr, JaxprEqn
+    from qdtrace.trace.jaxprs import Shaped
+
+
+def is_literal(atom: jaxprs.Atom) -> TypeIs[compat.Literal]:
     """Returns whether an atom is a constant, not a variable."""
     return isinstance(atom, compat.Literal)
 
 
-def physical_type(aval: Any, where: Any = None) -> tuple[tuple[int, ...], DType]:
+def physical_type(aval: Shaped, where: JaxprEqn | None = None) -> tuple[tuple[int, ...], DType]:
     """Returns shape and dtype of the array behind an abstract value; `where` is the equation or region that needs it.
 
     Raises TraceTypeError for an element type that graphs do not have, UnsupportedError for a kind of random key.
@@ -34,23 +42,23 @@ def physical_type(aval: Any, where: Any = None) -> tuple[tuple[int, ...], DType]
     return ((*aval.shape, 2) if is_pair(aval) else tuple(aval.shape)), dtype
 
 
-def largest_size(eqn: Any) -> int:
+def largest_size(eqn: JaxprEqn) -> int:
     """Returns the elements of the largest value of an equation and of those inside of it."""
     values = (v for e in compat.all_eqns([eqn]) for v in (*e.invars, *e.outvars))
     return max((int(np.prod(v.aval.shape)) for v in values), default=0)
 
 
-def _loc(where: Any) -> Any:
-    return where and loc_of(where)
+def _loc(where: JaxprEqn | None) -> Loc | None:
+    return None if where is None else loc_of(where)
 
 
-def has_marker(eqn: Any, name: str) -> bool:
+def has_marker(eqn: JaxprEqn, name: str) -> bool:
     """Returns whether an equation of that primitive is anywhere inside."""
     return any(name in _names_inside(compat.open_jaxpr(j)) for j in compat.inner_jaxprs(eqn))
 
 
 @functools.lru_cache(maxsize=1024)
-def _names_inside(jaxpr: Any) -> frozenset[str]:
+def _names_inside(jaxpr: Jaxpr) -> frozenset[str]:
     """Returns the names of primitives in a jaxpr; a function that is called often is searched once."""
     inner = (_names_inside(compat.open_jaxpr(j)) for e in jaxpr.eqns for j in compat.inner_jaxprs(e))
     return frozenset(e.primitive.name for e in jaxpr.eqns).union(*inner)

@@ -28,9 +28,11 @@ if TYPE_CHECKING:
 
     from qdtrace.compose.segment import BufferState
     from qdtrace.compose.stager import Stager
+    from qdtrace.trace import jaxprs
+    from qdtrace.trace.compat import JaxprEqn
 
 
-def large_access(stager: Stager, eqn: Any) -> None:
+def large_access(stager: Stager, eqn: JaxprEqn) -> None:
     """Stages an access to a row or slice too large for registers, by XLA's own indexing."""
     state, prim = stager.buffer_of(eqn), eqn.primitive
     if prim is atomic_p:
@@ -52,7 +54,7 @@ def large_access(stager: Stager, eqn: Any) -> None:
 
 
 def _safe_indices(
-    stager: Stager, eqn: Any, state: BufferState, atoms: Sequence[Any], *, loads: bool
+    stager: Stager, eqn: JaxprEqn, state: BufferState, atoms: Sequence[Any], *, loads: bool
 ) -> tuple[Any, ...]:
     """Returns an index for each axis: static slices, and JAX values for the traced indices `atoms`."""
     traced = iter(atoms)
@@ -73,7 +75,7 @@ def _safe_indices(
     return tuple(out)
 
 
-def _checked(stager: Stager, eqn: Any, atom: Any, names: dict[str, Any], size: int) -> Any:
+def _checked(stager: Stager, eqn: JaxprEqn, atom: jaxprs.Atom, names: dict[str, Any], size: int) -> Any:
     """Returns the index, from a program that fails if it is out of bounds; 0 if the access does not happen."""
     stager.flush()  # a program of its own, which has no derivative: no item of the function stands for the check
     with stager.segment.serial_builder(eqn_loc(eqn)) as builder:

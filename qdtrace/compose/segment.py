@@ -31,8 +31,11 @@ from qdtrace.trace.importer.values import array_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
+    from jax.typing import ArrayLike
+
     from qdtrace.errors import Loc
     from qdtrace.limits import Limits
+    from qdtrace.trace import jaxprs
     from qdtrace.trace.compat import JaxprEqn
 
 
@@ -85,14 +88,14 @@ class Step:
 Entry = Constant | BufferState | Pending | Operand
 
 
-class Environment(dict[Any, Entry]):
+class Environment(dict["jaxprs.Atom", Entry]):
     """Maps jaxpr variables to entries, and buffers and pending values back to their variables."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._names: dict[Entry, dict[Any, None]] = {}
+        self._names: dict[Entry, dict[jaxprs.Atom, None]] = {}
 
-    def __setitem__(self, var: Any, entry: Entry) -> None:
+    def __setitem__(self, var: jaxprs.Atom, entry: Entry) -> None:
         before = self.get(var)
         if before is not None:
             self._names.get(before, {}).pop(var, None)
@@ -100,7 +103,7 @@ class Environment(dict[Any, Entry]):
             self._names.setdefault(entry, {})[var] = None
         super().__setitem__(var, entry)
 
-    def names(self, entry: Entry) -> Iterable[Any]:
+    def names(self, entry: Entry) -> Iterable[jaxprs.Atom]:
         """Returns the variables that stand for an entry now."""
         return self._names.get(entry, ())
 
@@ -126,7 +129,7 @@ class Segment:
     """The items that the tasks were made of."""
     hoists_tracer: bool = False
     """True if a constant of an inner jaxpr is a traced value of the function around it."""
-    inputs: dict[Any, Var] = field(default_factory=dict)
+    inputs: dict[jaxprs.Atom, Var] = field(default_factory=dict)
     """Parameters by the jaxpr variables whose values they hold."""
     fills: dict[Var, Var] = field(default_factory=dict)
     """Parameters with the traced values that buffers are filled with."""
@@ -144,14 +147,14 @@ class Segment:
             var = self.values[id(value)] = self._new_param(value, "c")
         return var
 
-    def param_of(self, var: Any, value: Any) -> Var:
+    def param_of(self, var: jaxprs.Atom | None, value: Any) -> Var:
         """Returns the parameter with the value of a jaxpr variable; `var` is None if no variable stands for it."""
         found = self.param(value)
         if var is not None:
             self.inputs[var] = found
         return found
 
-    def hoisted(self, array: object) -> Var:
+    def hoisted(self, array: ArrayLike) -> Var:
         """Returns the parameter of an array that is a constant of an inner jaxpr."""
         if isinstance(array, Tracer):
             self.hoists_tracer = True

@@ -29,6 +29,9 @@ from qdtrace.trace.source import eqn_loc
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from jax.core import ShapedArray
+
+    from qdtrace.trace import jaxprs
     from qdtrace.trace.compat import JaxprEqn, Primitive
 
 Source: TypeAlias = Any  # its module imports this one
@@ -123,19 +126,19 @@ class _Description:
             raise _UnknownError(f"primitive {primitive.name}")
         self._checked.add(primitive)
 
-    def var(self, var: Any) -> Any:
+    def var(self, var: jaxprs.Atom) -> Any:
         """Returns the description of a variable where it is bound."""
         self._numbers[var] = len(self._numbers)
         return self.type(var.aval)
 
-    def type(self, aval: Any) -> Any:
+    def type(self, aval: ShapedArray) -> Any:
         """Returns the description of an abstract value."""
         known = self._types.get(aval)
         if known is None:
             known = self._types[aval] = (type(aval).__name__, str(aval), getattr(aval, "weak_type", False))
         return known
 
-    def atom(self, atom: Any) -> Any:
+    def atom(self, atom: jaxprs.Atom) -> Any:
         """Returns the description of an operand."""
         if isinstance(atom, compat.Literal):
             return (self.value(atom.val), self.type(atom.aval))

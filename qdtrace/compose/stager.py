@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from qdtrace.config import Options
     from qdtrace.ir.builder import Builder
     from qdtrace.limits import Limits
+    from qdtrace.trace import jaxprs
     from qdtrace.trace.compat import JaxprEqn
 
     RuleOf = Callable[[Any], Callable[["Stager", Any], None]]
@@ -129,7 +130,7 @@ class Stager:
         return made
 
     # ------------------------------------------------------------------ walking
-    def note_uses(self, items: Sequence[JaxprEqn], outvars: Sequence[object]) -> None:
+    def note_uses(self, items: Sequence[JaxprEqn], outvars: Sequence[jaxprs.Atom]) -> None:
         """Records the last position that reads each variable."""
         for position, item in enumerate(items):
             for v in reads_of(item):
@@ -155,7 +156,7 @@ class Stager:
         return self.last_use.get(var, -1) >= self.position
 
     # ------------------------------------------------------------------ values
-    def value(self, atom: Any) -> Any:
+    def value(self, atom: jaxprs.Atom) -> Any:
         """Returns the JAX value of a jaxpr atom; closes the segment if a task computes it."""
         if is_literal(atom):
             return atom.val
@@ -168,7 +169,7 @@ class Stager:
         assert isinstance(entry, Constant)
         return entry.value
 
-    def known(self, atom: Any) -> Any:
+    def known(self, atom: jaxprs.Atom) -> Any:
         """Returns the value of a jaxpr atom if it is known now, or None if a task computes it."""
         if is_literal(atom):
             return atom.val
@@ -291,7 +292,7 @@ class Stager:
             return array_of((literal(x, DType.of(array.dtype)) for x in array.flat), array.shape)
         return load_all(builder, self.segment.param_of(atom, value))
 
-    def operand(self, builder: Builder, atom: Any) -> Any:
+    def operand(self, builder: Builder, atom: jaxprs.Atom) -> Any:
         """Returns the importer's form of a value from outside a region."""
         entry = self.env[atom]
         if isinstance(entry, BufferState):
@@ -308,7 +309,7 @@ class Stager:
                 return ArrayRef(self.segment.param_of(atom, as_jax(value)))
         return self.scalars(builder, entry, atom)
 
-    def scalar(self, builder: Builder, atom: Any) -> Atom:
+    def scalar(self, builder: Builder, atom: jaxprs.Atom) -> Atom:
         """Returns a rank-0 jaxpr atom as a graph scalar."""
         if is_literal(atom):
             array = np.asarray(atom.val, atom.aval.dtype)
@@ -343,7 +344,9 @@ class Stager:
                     self.env[v] = self._deposit(importer, v, env[v])
             self.segment.note(item, self.conditions)
 
-    def _guarded(self, builder: Builder, importer: Importer, item: Any, env: dict[Any, Any], kept: list[Any]) -> None:
+    def _guarded(
+        self, builder: Builder, importer: Importer, item: JaxprEqn, env: dict[jaxprs.Var, Any], kept: list[Any]
+    ) -> None:
         """Stages an item with effects under a top-level `qd.when`; its results are zero if it does not run."""
         with builder.block() as then:
             _import(importer, item, env)
@@ -353,7 +356,7 @@ class Stager:
         for v, pending in zip(kept, results, strict=True):
             self.env[v] = pending
 
-    def _deposit(self, importer: Importer, var: Any, value: Any) -> Pending:
+    def _deposit(self, importer: Importer, var: jaxprs.Atom, value: Any) -> Pending:
         """Stores a value of the open serial task at its definition and returns it as pending."""
         shape, dtype = physical_type(var.aval)
         pending = self.segment.keep(None, dtype, shape)
@@ -365,7 +368,7 @@ class Stager:
         return pending
 
 
-def _import(importer: Importer, item: JaxprEqn, env: dict[Any, Any]) -> None:
+def _import(importer: Importer, item: JaxprEqn, env: dict[jaxprs.Var, Any]) -> None:
     if item.primitive in REGIONS:
         importer.body([item], env)
     else:

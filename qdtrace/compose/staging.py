@@ -48,6 +48,8 @@ from qdtrace.trace.tree import body_of, bounds_of, hints_of, loc_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from jax.core import ShapedArray
+
     from qdtrace.compose.stager import Call
     from qdtrace.compose.told import Left
     from qdtrace.config import Options
@@ -105,7 +107,7 @@ def _warn_of_no_results(root: Root, name: str) -> None:
         warn(text, loc_of(item))
 
 
-def _rule_of(item: Any) -> Callable[[Stager, Any], None]:
+def _rule_of(item: JaxprEqn) -> Callable[[Stager, Any], None]:
     """Returns the rule that stages an item."""
     if item.primitive is markers.while_p:
         return loop_of_tasks if has_tasks(item) else Stager.serial
@@ -118,7 +120,7 @@ def _rule_of(item: Any) -> Callable[[Stager, Any], None]:
     return _control_flow if compat.has_markers(item.effects) else _pure
 
 
-def _task(stager: Stager, region: Any) -> None:
+def _task(stager: Stager, region: JaxprEqn) -> None:
     """Stages an outermost `qd.range` as a task."""
     hints, iteration, loc = hints_of(region), body_of(region), region.params["loc"]
     if hints.get("serial"):
@@ -155,7 +157,7 @@ def _task(stager: Stager, region: Any) -> None:
     stager.segment.note(region, stager.conditions)
 
 
-def _conditional_tasks(stager: Stager, region: Any) -> None:
+def _conditional_tasks(stager: Stager, region: JaxprEqn) -> None:
     """Stages a top-level `qd.when` around loops: each of its tasks runs over an empty range if it is false."""
     (condition,) = bounds_of(region)
     stager.conditions = (*stager.conditions, condition)
@@ -165,7 +167,7 @@ def _conditional_tasks(stager: Stager, region: Any) -> None:
     stager.conditions = (*stager.conditions[:at], *stager.conditions[at + 1 :])
 
 
-def _pure(stager: Stager, eqn: Any) -> None:
+def _pure(stager: Stager, eqn: JaxprEqn) -> None:
     """Stages array code: by XLA, or in a serial task if it is small and needs a value of one."""
     pending = tells(eqn) or any(not is_literal(v) and isinstance(stager.env[v], Pending) for v in eqn.invars)
     if pending and largest_size(eqn) <= SMALL:
@@ -185,7 +187,7 @@ def _pure(stager: Stager, eqn: Any) -> None:
         stager.env[var] = Constant(out)
 
 
-def _if_true(stager: Stager, run: Callable[[], list[Any]], avals: Sequence[Any]) -> list[Any]:
+def _if_true(stager: Stager, run: Callable[[], list[Any]], avals: Sequence[ShapedArray]) -> list[Any]:
     """Returns the result of `run` if the enclosing top-level `qd.when`s hold, else zeros: it may fail otherwise."""
     shapes = [physical_type(a) for a in avals]
     with mode_for(dtype.numpy for _, dtype in shapes):
@@ -210,7 +212,7 @@ def _control_flow(stager: Stager, eqn: JaxprEqn) -> None:
     stager.serial(eqn)
 
 
-def _alloc(stager: Stager, eqn: Any) -> None:
+def _alloc(stager: Stager, eqn: JaxprEqn) -> None:
     """Stages the allocation of a buffer."""
     fill = None
     if eqn.invars:
@@ -218,7 +220,7 @@ def _alloc(stager: Stager, eqn: Any) -> None:
     stager.env[eqn.outvars[0]] = _new_state(stager, eqn.outvars[0].aval, fill=fill)
 
 
-def _buffer(stager: Stager, eqn: Any) -> None:
+def _buffer(stager: Stager, eqn: JaxprEqn) -> None:
     """Stages a buffer with the content of an array, or a cell between loops."""
     aval = eqn.outvars[0].aval
     with mode_for([aval.dtype]):
@@ -229,7 +231,7 @@ def _buffer(stager: Stager, eqn: Any) -> None:
     stager.env[eqn.outvars[0]] = state
 
 
-def _new_state(stager: Stager, aval: Any, value: Any = None, fill: Any = None) -> BufferState:
+def _new_state(stager: Stager, aval: ShapedArray, value: Any = None, fill: Any = None) -> BufferState:
     """Returns the state of a new buffer; complex numbers are pairs on a trailing axis."""
     shape, dtype = physical_type(aval, stager.current)
     if fill is not None and shape != tuple(aval.shape):
@@ -238,17 +240,17 @@ def _new_state(stager: Stager, aval: Any, value: Any = None, fill: Any = None) -
     return BufferState(shape, dtype, value, fill, stager.current.params.get("called") or "b")
 
 
-def _read(stager: Stager, eqn: Any) -> None:
+def _read(stager: Stager, eqn: JaxprEqn) -> None:
     """Stages a read of a buffer's whole content."""
     stager.env[eqn.outvars[0]] = Constant(logical(stager.content(stager.buffer_of(eqn)), eqn.outvars[0].aval))
 
 
-def _assign(stager: Stager, eqn: Any) -> None:
+def _assign(stager: Stager, eqn: JaxprEqn) -> None:
     """Stages an assignment of a buffer's whole content."""
     stager.replace_content(stager.buffer_of(eqn), physical(stager.value(eqn.invars[1])))
 
 
-def _access(stager: Stager, eqn: Any) -> None:
+def _access(stager: Stager, eqn: JaxprEqn) -> None:
     """Stages a load, store, accumulation or atomic between loops."""
     large = [v for v in (*eqn.invars[1:], *eqn.outvars) if np.prod(v.aval.shape) > SMALL]
     if large:

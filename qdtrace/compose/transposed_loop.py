@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from qdtrace.compose.loop_derivative import Loop
+    from qdtrace.trace.jaxprs import AnyJaxpr
 
     Mask = Sequence[bool]
 
@@ -80,7 +81,7 @@ def _refused(what: str) -> GradientError:
     )
 
 
-def _dependent(closed: Any, moved: Iterable[bool]) -> list[bool]:
+def _dependent(closed: AnyJaxpr, moved: Iterable[bool]) -> list[bool]:
     """Returns the mask of results of a jaxpr that depend on operands in a mask."""
     jaxpr = compat.open_jaxpr(closed)
     found = {v for v, m in zip(jaxpr.invars, moved, strict=True) if m}

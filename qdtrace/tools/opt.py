@@ -16,8 +16,9 @@ from qdtrace.errors import QdError, TraceValueError
 from qdtrace.ir.parser import parse_program
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.verify import verify_program
+from qdtrace.passes.by_name import PASSES, pass_named
 from qdtrace.passes.observers import DecisionPrinter, Timer, Verifier, finish, listening, write_page
-from qdtrace.passes.pipelines import PASSES, pass_named, stages
+from qdtrace.passes.pipelines import stages
 from qdtrace.passes.stage_record import Recorder
 
 if TYPE_CHECKING:

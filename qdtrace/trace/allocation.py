@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import SupportsIndex
 
-    from jax.typing import DTypeLike
+    from jax.typing import ArrayLike, DTypeLike
 
     Shape = SupportsIndex | Sequence[SupportsIndex]
 
@@ -73,7 +73,7 @@ def ones(shape: Shape, dtype: DTypeLike | None = None) -> jax.Array:
 
 
 @boundary
-def full(shape: Shape, fill_value: Any, dtype: DTypeLike | None = None) -> jax.Array:
+def full(shape: Shape, fill_value: ArrayLike, dtype: DTypeLike | None = None) -> jax.Array:
     """Returns a new buffer filled with one number.
 
     >>> @qd.jit
@@ -121,7 +121,7 @@ def empty(shape: Shape, dtype: DTypeLike | None = None) -> jax.Array:
 
 
 @boundary
-def zeros_like(x: Any, dtype: DTypeLike | None = None) -> jax.Array:
+def zeros_like(x: ArrayLike, dtype: DTypeLike | None = None) -> jax.Array:
     """Returns a new buffer of zeros with the shape and dtype of an array or buffer.
 
     >>> @qd.jit
@@ -142,7 +142,7 @@ def zeros_like(x: Any, dtype: DTypeLike | None = None) -> jax.Array:
 
 
 @boundary
-def empty_like(x: Any, dtype: DTypeLike | None = None) -> jax.Array:
+def empty_like(x: ArrayLike, dtype: DTypeLike | None = None) -> jax.Array:
     """Returns a new buffer of undefined content with the shape and dtype of an array or buffer.
 
     >>> @qd.jit
@@ -165,11 +165,11 @@ def empty_like(x: Any, dtype: DTypeLike | None = None) -> jax.Array:
     return _allocate("empty_like", jnp.shape(x), dtype, None, like=_with_dtype(x))
 
 
-def _with_dtype(x: Any) -> Any:
+def _with_dtype(x: object) -> Any:
     return x if hasattr(x, "dtype") else as_array(x, "a `_like` function")
 
 
-def _allocate(name: str, shape: Any, dtype: Any, fill: Any, like: Any = 0.0) -> Buffer:
+def _allocate(name: str, shape: Any, dtype: object, fill: ArrayLike | None, like: object = 0.0) -> Buffer:
     check_outside_loops(name)
     lengths = shape if isinstance(shape, (tuple, list)) else (shape,)
     try:

@@ -17,12 +17,14 @@ from qdtrace.trace.handles import MemoryHandle
 from qdtrace.trace.refs import is_ref, refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
+
+    from typing_extensions import TypeIs
 
     from qdtrace.trace.context import TraceContext
 
 
-def parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
+def parameters_of(function: Callable[..., object]) -> list[inspect.Parameter]:
     """Returns the parameters of a function; none of one that does not tell, as functions of C may not."""
     try:
         return list(inspect.signature(function).parameters.values())
@@ -30,7 +32,7 @@ def parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
         return []
 
 
-def is_memory(leaf: Any) -> bool:
+def is_memory(leaf: object) -> TypeIs[MemoryHandle]:
     """Returns whether a value is a handle of memory, which is one leaf here."""
     return isinstance(leaf, MemoryHandle)
 
@@ -40,7 +42,9 @@ def as_values(tree: object) -> Any:
     return jax.tree.map(lambda x: x.__jax_array__() if is_memory(x) else x, tree, is_leaf=is_memory)
 
 
-def run_inlined(function: Callable[..., Any], args: Any, kwargs: Any, context: TraceContext) -> Any:
+def run_inlined(
+    function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object], context: TraceContext
+) -> Any:
     """Calls a function as a part of the one that is traced: it may read buffers that it is given; results are values.
 
     Outside of loops its arrays are buffers, as in a call.

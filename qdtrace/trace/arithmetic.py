@@ -20,6 +20,7 @@ from qdtrace.trace.compat import Tracer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+
 _FLOATS = {np.dtype(np.float32), np.dtype(np.float64)}
 _NUMBERS = _FLOATS | {np.dtype(np.int32), np.dtype(np.int64)}
 _OPERATORS: dict[str, tuple[Callable[[Any, Any], Any], set[Any]]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
@@ -21,7 +21,7 @@ _NUMBERS = {"add", "min", "max"}
 _BITS = {"and", "or", "xor"}
 
 
-def _atomic(name: str, op: str, buffer: Any, index: Any, *values: Any) -> Any:
+def _atomic(name: str, op: str, buffer: object, index: object, *values: object) -> jax.Array:
     current(f"qd.{name}")
     if not isinstance(buffer, Buffer):
         raise TraceTypeError.here(
@@ -50,7 +50,7 @@ def _atomic(name: str, op: str, buffer: Any, index: Any, *values: Any) -> Any:
     )
 
 
-def _check_kept(name: str, value: Any, dtype: np.dtype) -> None:
+def _check_kept(name: str, value: object, dtype: np.dtype) -> None:
     """Raises TraceTypeError for a value of a dtype of which this one does not hold all: it may become another one."""
     value = as_value(value)
     is_same = isinstance(value, (bool, int, float, complex)) and (dtype != jnp.bool_ or value in (0, 1))
@@ -63,7 +63,7 @@ def _check_kept(name: str, value: Any, dtype: np.dtype) -> None:
 
 
 @boundary
-def atomic_add(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
+def atomic_add(buffer: jax.Array, index: object, value: object) -> jax.Array:
     """Adds atomically, `buffer[index] += value`, and returns the old value.
 
     Which iteration finds which old value depends on their order, which is none.
@@ -89,7 +89,7 @@ def atomic_add(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
 
 
 @boundary
-def atomic_min(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
+def atomic_min(buffer: jax.Array, index: object, value: object) -> jax.Array:
     """Stores `min(buffer[index], value)` atomically and returns the old value.
 
     >>> @qd.jit
@@ -113,7 +113,7 @@ def atomic_min(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
 
 
 @boundary
-def atomic_max(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
+def atomic_max(buffer: jax.Array, index: object, value: object) -> jax.Array:
     """Stores `max(buffer[index], value)` atomically and returns the old value.
 
     >>> @qd.jit
@@ -137,7 +137,7 @@ def atomic_max(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
 
 
 @boundary
-def atomic_and(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
+def atomic_and(buffer: jax.Array, index: object, value: object) -> jax.Array:
     """Runs `buffer[index] &= value` atomically and returns the old value.
 
     >>> @qd.jit
@@ -161,7 +161,7 @@ def atomic_and(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
 
 
 @boundary
-def atomic_or(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
+def atomic_or(buffer: jax.Array, index: object, value: object) -> jax.Array:
     """Runs `buffer[index] |= value` atomically and returns the old value.
 
     >>> @qd.jit
@@ -185,7 +185,7 @@ def atomic_or(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
 
 
 @boundary
-def atomic_xor(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
+def atomic_xor(buffer: jax.Array, index: object, value: object) -> jax.Array:
     """Runs `buffer[index] ^= value` atomically and returns the old value.
 
     >>> @qd.jit
@@ -209,7 +209,7 @@ def atomic_xor(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
 
 
 @boundary
-def atomic_exchange(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
+def atomic_exchange(buffer: jax.Array, index: object, value: object) -> jax.Array:
     """Runs `buffer[index] = value` atomically and returns the old value.
 
     >>> @qd.jit
@@ -233,7 +233,7 @@ def atomic_exchange(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
 
 
 @boundary
-def atomic_cas(buffer: jax.Array, index: Any, expected: Any, value: Any) -> jax.Array:
+def atomic_cas(buffer: jax.Array, index: object, expected: object, value: object) -> jax.Array:
     """Stores `value` at a place that holds `expected`, else nothing, and returns the old value.
 
     >>> @qd.jit

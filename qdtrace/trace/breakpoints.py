@@ -8,7 +8,7 @@ is a text that says so.
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 
@@ -80,13 +80,13 @@ def _value(variable: object) -> object:
 compat.change_breakpoint_frames(_variables)
 
 
-def showing(eqn: JaxprEqn, seen: Sequence[bool]) -> Any:
+def showing(eqn: JaxprEqn, seen: Sequence[bool]) -> JaxprEqn:
     """Returns the equation of a breakpoint with only those operands that are `seen`."""
     if all(seen):
         return eqn
     callback = eqn.params["callback"]
 
-    def call(*values: Any) -> Any:
+    def call(*values: object) -> object:
         left = iter(values)
         return callback(*(next(left) if one else _UNSEEN for one in seen))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,12 @@ from qdtrace.trace.handles import MemoryHandle
 from qdtrace.trace.indexing import ParsedIndex, as_array, as_value, cast_value, parse_index, too_many_indices
 from qdtrace.trace.operators import INPLACE
 from qdtrace.trace.placement import too_large
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import NoReturn
+
+    from jax.typing import ArrayLike
 
 
 class Buffer(MemoryHandle):
@@ -54,7 +60,7 @@ class Buffer(MemoryHandle):
     how_to_keep = ".copy()"
 
     @property
-    def handle(self) -> Any:
+    def handle(self) -> jax.Array:
         """The tracer that stands for the memory in markers."""
         note_use(self)
         return self._handle
@@ -71,7 +77,7 @@ class Buffer(MemoryHandle):
     def __copy__(self) -> Buffer:
         return self.copy()
 
-    def __deepcopy__(self, _: Any) -> Buffer:
+    def __deepcopy__(self, _: object) -> Buffer:
         return self.copy()
 
     def __jax_array__(self) -> jax.Array:
@@ -87,13 +93,13 @@ class Buffer(MemoryHandle):
         context = current(what)
         return not context.in_thread and (not context.regions or self.size > indexing.WHOLE_LIMIT)
 
-    def __getitem__(self, key: Any, /) -> jax.Array:
+    def __getitem__(self, key: object, /) -> jax.Array:
         if key is Ellipsis and self.shape and not self._is_array("b[i]"):
             return as_element(self.__jax_array__())
         access = _marked_access(self, key, "b[i]")
         return _load(self, access) if access else self.__jax_array__()[_jax_key(key, self.shape)]
 
-    def __setitem__(self, key: Any, value: Any, /) -> None:
+    def __setitem__(self, key: object, value: object, /) -> None:
         context = current("b[i] = v")
         note_write(self)
         access = _marked_access(self, key)
@@ -128,7 +134,7 @@ class Buffer(MemoryHandle):
             in_place=in_place,
         )
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> NoReturn:
         raise TraceTypeError.here(
             "a buffer cannot be iterated over",
             help=f"write `for {'i, j in qd.ndrange(*x.shape)' if self.ndim > 1 else 'i in qd.range(x.shape[0])'}:` and "
@@ -163,8 +169,8 @@ def _not_a_number(buffer: Buffer, kind: str, instead: str) -> QdError:
     )
 
 
-def _inplace(name: str, function: Any) -> Any:
-    def method(self: Buffer, value: Any) -> Buffer:
+def _inplace(name: str, function: Callable[[Any, Any], object]) -> Callable[[Buffer, object], Buffer]:
+    def method(self: Buffer, value: object) -> Buffer:
         if current(f"Buffer.{name}").in_thread:
             raise TraceValueError.here(
                 "a whole buffer cannot be changed inside a loop",
@@ -181,7 +187,7 @@ for _name, _function in INPLACE.items():
     setattr(Buffer, _name, _inplace(_name, _function))
 
 
-def _marked_access(buffer: Buffer, key: Any, what: str = "an array operation") -> ParsedIndex | None:
+def _marked_access(buffer: Buffer, key: object, what: str = "an array operation") -> ParsedIndex | None:
     """Returns a marker's access. None between loops, if it has no traced index to check and whole-array code is better,
     or where no marker can express it."""
     if not buffer._is_array(what):  # pyright: ignore[reportPrivateUsage]
@@ -194,7 +200,7 @@ def _marked_access(buffer: Buffer, key: Any, what: str = "an array operation") -
     return access if is_traced or (one_place and access.size <= indexing.WHOLE_LIMIT) else None
 
 
-def _jax_key(key: Any, shape: tuple[int, ...]) -> Any:
+def _jax_key(key: object, shape: tuple[int, ...]) -> tuple[Any, ...]:
     """Returns the index with cells and buffers read; static ones are checked, as JAX would clamp them."""
     parts = tuple(as_value(k) for k in (key if isinstance(key, tuple) else (key,)))
     if sum(k is not None and k is not Ellipsis for k in parts) > len(shape):
@@ -202,15 +208,15 @@ def _jax_key(key: Any, shape: tuple[int, ...]) -> Any:
     return parts
 
 
-def _load(buffer: Buffer, access: ParsedIndex) -> Any:
+def _load(buffer: Buffer, access: ParsedIndex) -> jax.Array:
     return as_element(emit(markers.load_p, buffer.handle, *access.operands, slices=access.slices))
 
 
-def _assign(buffer: Buffer, value: Any) -> None:
+def _assign(buffer: Buffer, value: object) -> None:
     emit(markers.assign_p, buffer.handle, cast_value(value, buffer.dtype, buffer.shape, "a store"))
 
 
-def _assign_part(buffer: Buffer, key: Any, value: Any, method: str) -> None:
+def _assign_part(buffer: Buffer, key: object, value: Any, method: str) -> None:
     """Stores, outside loops, what is not one element, by whole-array code."""
     value = as_value(value)
     if method == "set" and (key is Ellipsis or key == slice(None)):
@@ -232,7 +238,7 @@ class At(StrictAttributes):
     def __init__(self, buffer: Buffer) -> None:
         self._buffer = buffer
 
-    def __getitem__(self, key: Any) -> AtIndex:
+    def __getitem__(self, key: object) -> AtIndex:
         return AtIndex(self._buffer, key)
 
 
@@ -242,7 +248,7 @@ class AtIndex(StrictAttributes):
     __slots__ = ("_buffer", "_key")
     _noun = "`b.at[i]`"
 
-    def __init__(self, buffer: Buffer, key: Any) -> None:
+    def __init__(self, buffer: Buffer, key: object) -> None:
         self._buffer = buffer
         self._key = key
 
@@ -250,34 +256,34 @@ class AtIndex(StrictAttributes):
         """Returns the value at the place."""
         return self._buffer[self._key]
 
-    def set(self, value: Any) -> Buffer:
+    def set(self, value: object) -> Buffer:
         """Stores a value."""
         self._buffer[self._key] = value
         return given_back(self._buffer, "set")
 
-    def add(self, value: Any) -> Buffer:
+    def add(self, value: object) -> Buffer:
         """Accumulates a sum; never a race."""
         return self._accumulate("add", value, "add")
 
-    def subtract(self, value: Any) -> Buffer:
+    def subtract(self, value: object) -> Buffer:
         """Accumulates a difference; never a race."""
         return self._accumulate("add", value, "subtract")
 
-    def mul(self, value: Any) -> Buffer:
+    def mul(self, value: object) -> Buffer:
         """Accumulates a product of real numbers; never a race."""
         return self._accumulate("mul", value, "mul")
 
     multiply = mul
 
-    def min(self, value: Any) -> Buffer:
+    def min(self, value: object) -> Buffer:
         """Accumulates a minimum of real numbers; never a race. Integers are limited to what the dtype holds."""
         return self._accumulate("min", value, "min")
 
-    def max(self, value: Any) -> Buffer:
+    def max(self, value: object) -> Buffer:
         """Accumulates a maximum of real numbers; never a race. Integers are limited to what the dtype holds."""
         return self._accumulate("max", value, "max")
 
-    def _accumulate(self, op: str, value: Any, method: str) -> Buffer:
+    def _accumulate(self, op: str, value: object, method: str) -> Buffer:
         buffer, key = self._buffer, self._key
         note_write(buffer)
         if buffer.dtype == jnp.bool_:
@@ -302,7 +308,7 @@ class AtIndex(StrictAttributes):
         return given_back(buffer, method, 3)
 
 
-def new_buffer(array: Any, called: str = "") -> Buffer:
+def new_buffer(array: ArrayLike, called: str = "") -> Buffer:
     """Returns a buffer with the content of an array; `called` is the variable that it becomes."""
     return Buffer(emit(markers.buffer_p, array, uid=new_uid(), called=called))
 
@@ -325,7 +331,7 @@ def check_outside_loops(name: str) -> None:
 
 
 @boundary
-def copy(x: Any) -> jax.Array:
+def copy(x: ArrayLike) -> jax.Array:
     """Returns a new buffer with the present content, shape and dtype of an array or buffer.
 
     >>> @qd.jit
@@ -347,7 +353,7 @@ def copy(x: Any) -> jax.Array:
     return _copied(x)
 
 
-def _copied(x: Any) -> Buffer:
+def _copied(x: object) -> Buffer:
     check_outside_loops("copy")
     x = as_array(x, "qd.copy")
     default_dtype(x, "qd.copy")
@@ -358,7 +364,7 @@ def _unflattened(_: None, children: tuple[Any]) -> Any:
     """Returns the buffer of a tracer; an array, which a callback is given when it runs, as it is."""
     (child,) = children
     is_content = isinstance(child, (np.ndarray, jax.Array)) and not isinstance(child, Tracer)
-    return child if is_content else Buffer(child)
+    return child if is_content else Buffer(child)  # type: ignore[arg-type]
 
 
 jax.tree_util.register_pytree_node(Buffer, lambda b: ((b.handle,), None), _unflattened)

@@ -21,7 +21,9 @@ from qdtrace.trace.operators import INPLACE, of_content
 from qdtrace.trace.placement import cell_without_loop
 
 if TYPE_CHECKING:
-    from jax.typing import DTypeLike
+    from collections.abc import Callable
+
+    from jax.typing import ArrayLike, DTypeLike
 
 
 class Cell(MemoryHandle):
@@ -54,29 +56,29 @@ class Cell(MemoryHandle):
         return self.__jax_array__()
 
     @value.setter
-    def value(self, value: Any) -> None:
+    def value(self, value: object) -> None:
         self._store(whole(self.shape), value)
 
     def __jax_array__(self) -> jax.Array:
         return self._load(whole(self.shape))
 
-    def __getitem__(self, key: Any, /) -> jax.Array:
+    def __getitem__(self, key: object, /) -> jax.Array:
         return self._load(parse_index(key, self.shape))
 
-    def __setitem__(self, key: Any, value: Any, /) -> None:
+    def __setitem__(self, key: object, value: object, /) -> None:
         self._store(parse_index(key, self.shape), value)
 
-    def _load(self, access: ParsedIndex) -> Any:
+    def _load(self, access: ParsedIndex) -> jax.Array:
         return as_scalar(emit(markers.lget_p, self._handle, *access.operands, slices=access.slices))
 
-    def _store(self, access: ParsedIndex, value: Any) -> None:
+    def _store(self, access: ParsedIndex, value: object) -> None:
         value = cast_value(value, self.dtype, access.shape, "a store")
         note_write(self)
         emit(markers.lset_p, self._handle, value, *access.operands, slices=access.slices)
 
 
-def _inplace(function: Any) -> Any:
-    def method(self: Cell, value: Any) -> Cell:
+def _inplace(function: Callable[[Any, Any], object]) -> Callable[[Cell, object], Cell]:
+    def method(self: Cell, value: object) -> Cell:
         self.value = function(self.__jax_array__(), as_value(value))
         return self
 
@@ -90,7 +92,7 @@ for _convert in (iter, bool, int, float, operator.index):
 
 
 @boundary
-def local(init: Any, dtype: DTypeLike | None = None) -> Cell:
+def local(init: ArrayLike, dtype: DTypeLike | None = None) -> Cell:
     """Returns a cell that starts with `init`, made inside a loop, and gone with its iteration.
 
     What is stored later is converted to its dtype; refused where it would lose its fraction or imaginary part.

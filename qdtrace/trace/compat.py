@@ -19,7 +19,7 @@ import numpy as np
 
 # Their public home is `jax.extend`, which loads all of Pallas with them: a fifth of the time to import this package.
 from jax._src import source_info_util
-from jax._src.core import Jaxpr, JaxprEqn, Literal, Primitive, Var, extend_axis_env_nd, set_current_trace, trace_ctx
+from jax._src.core import Primitive, extend_axis_env_nd, set_current_trace, trace_ctx
 from jax._src.effects import Effect
 from jax._src.interpreters.ad import custom_lin_p, jvp_jaxpr
 from jax._src.random.threefry2x32 import threefry_prng_impl
@@ -30,8 +30,14 @@ from jax.sharding import NamedSharding, PartitionSpec
 from qdtrace.tracebacks import hide_from_jax
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
+
+    from jax.typing import ArrayLike, DTypeLike
+
+    from qdtrace.trace.jaxprs import AnyJaxpr, Atom, Jaxpr, JaxprEqn, Literal, Var
+else:
+    from jax._src.core import Jaxpr, JaxprEqn, Literal, Var
 
 
 def _private(module: str, name: str) -> Any:
@@ -111,12 +117,12 @@ def forget_failed_runs(is_known: Callable[[Exception], bool]) -> None:
                 del kept[device]
 
 
-def wait_in_barrier(name: str, waiter: Any) -> None:
+def wait_in_barrier(name: str, waiter: object) -> None:
     """Has the next `jax.effects_barrier` of this thread call `waiter.block_until_ready`."""
     _last_runs()[name] = waiter
 
 
-def _last_runs() -> dict[Any, Any]:
+def _last_runs() -> dict[object, Any]:
     """Returns the table of objects that `jax.effects_barrier` waits for in this thread, by device or name."""
     return getattr(_private("dispatch", "runtime_tokens"), "output_runtime_tokens", {})
 
@@ -136,41 +142,38 @@ def has_markers(effects: object) -> bool:
     return any(isinstance(e, QdEffect) for e in effects)  # type: ignore[attr-defined]
 
 
-def open_jaxpr(jaxpr: Any) -> Any:
+def open_jaxpr(jaxpr: AnyJaxpr) -> Jaxpr:
     """Returns the jaxpr without its constants (0.10: inside a ClosedJaxpr; 0.12: the same object)."""
-    return getattr(jaxpr, "jaxpr", jaxpr)
+    return getattr(jaxpr, "jaxpr", jaxpr)  # type: ignore[return-value]
 
 
-def constants_of(jaxpr: Any) -> Sequence[Any]:
+def constants_of(jaxpr: AnyJaxpr) -> Sequence[Any]:
     """Returns the values of the constant variables of a jaxpr."""
     return tuple(map(_known, getattr(jaxpr, "consts", ())))
 
 
-def _known(value: Any) -> Any:
+def _known(value: object) -> object:
     """Returns a value; the number where it is a tracer of a number, which a rule may have closed over."""
     found: Any = getattr(value, "val", None) if isinstance(value, Tracer) else None
-    if not isinstance(found, Literal):
-        return value
-    aval: Any = found.aval
-    return np.asarray(found.val, aval.dtype)
+    return np.asarray(found.val, found.aval.dtype) if isinstance(found, Literal) else value
 
 
-def variable_of(tracer: Any) -> Any:
+def variable_of(tracer: object) -> Any:
     """Returns the variable that a traced value stands for in its jaxpr; None if its trace records no equations."""
     return getattr(tracer, "val", None)
 
 
-def without_dead_code(jaxpr: Any) -> Jaxpr:
+def without_dead_code(jaxpr: AnyJaxpr) -> Jaxpr:
     """Returns the open jaxpr without equations that no result depends on, as `jax.jit` compiles it."""
-    opened = open_jaxpr(jaxpr)
-    return partial_eval.dce_jaxpr(opened, [True] * len(opened.outvars), instantiate=True)[0]
+    opened: Any = open_jaxpr(jaxpr)
+    return partial_eval.dce_jaxpr(opened, [True] * len(opened.outvars), instantiate=True)[0]  # type: ignore[return-value]
 
 
-def with_eqns(jaxpr: Any, eqns: Sequence[Any]) -> Any:
+def with_eqns(jaxpr: AnyJaxpr, eqns: Sequence[JaxprEqn]) -> AnyJaxpr:
     """Returns the jaxpr, open or closed, with other equations."""
     opened = open_jaxpr(jaxpr)
     made = opened.replace(eqns=list(eqns))
-    return made if opened is jaxpr else jaxpr.replace(jaxpr=made)
+    return made if opened is jaxpr else jaxpr.replace(jaxpr=made)  # type: ignore[call-arg, arg-type]
 
 
 def is_jaxpr(value: object) -> bool:
@@ -178,7 +181,7 @@ def is_jaxpr(value: object) -> bool:
     return hasattr(value, "eqns") or hasattr(value, "jaxpr")
 
 
-def inner_jaxprs(eqn: JaxprEqn) -> Iterator[Any]:
+def inner_jaxprs(eqn: JaxprEqn) -> Iterator[AnyJaxpr]:
     """Yields every jaxpr among the parameters of an equation."""
     for value in eqn.params.values():
         if value is None or value.__class__ in (bool, int, str):
@@ -188,7 +191,7 @@ def inner_jaxprs(eqn: JaxprEqn) -> Iterator[Any]:
                 yield one
 
 
-def settings_of(eqn: JaxprEqn) -> AbstractContextManager[Any]:
+def settings_of(eqn: JaxprEqn) -> AbstractContextManager[object]:
     """Returns a context with JAX's settings of where an equation was traced: bits of a random key depend on one."""
     return eqn.ctx.manager
 
@@ -199,7 +202,7 @@ def splits_by_position() -> bool:
     return bool(config.jax_threefry_partitionable)
 
 
-def scan_counts(params: dict[str, Any]) -> tuple[int, int]:
+def scan_counts(params: Mapping[str, Any]) -> tuple[int, int]:
     """Returns (constants, carries) of a `scan` equation; the rest of its operands are slices of `xs`."""
     if "num_consts" in params:
         return params["num_consts"], params["num_carry"]
@@ -214,19 +217,17 @@ _CALLS = {
     "custom_jvp_call": "call_jaxpr",
     "custom_vjp_call": "call_jaxpr",
 }
-
-
 _WHOLE = {*_CALLS, "scan", "while", "cond", "custom_linear_solve"}
 """Primitives whose jaxprs are all of what they compute."""
 
 
-def called_jaxpr(eqn: JaxprEqn) -> Any | None:
+def called_jaxpr(eqn: JaxprEqn) -> AnyJaxpr | None:
     """Returns the jaxpr that an equation like `jit` runs exactly once on its operands; None for any other equation."""
     name = _CALLS.get(eqn.primitive.name)
     return None if name is None else eqn.params[name]
 
 
-def lower_hijax(eqn: JaxprEqn) -> Any:
+def lower_hijax(eqn: JaxprEqn) -> AnyJaxpr:
     """Returns a closed jaxpr of ordinary primitives for a `call_hi_primitive` equation (jax >= 0.12)."""
     operands = [v.aval for v in eqn.invars]
     closed = jax.make_jaxpr(lambda *xs: eqn.primitive.bind(*xs, **eqn.params))(*operands)
@@ -235,7 +236,7 @@ def lower_hijax(eqn: JaxprEqn) -> Any:
 
 def hijax_function_of_elements(eqn: JaxprEqn) -> Callable[..., Any] | None:
     """Returns the function of elements that a `call_hi_primitive` equation on arrays of one shape is, if it is one."""
-    shapes: set[Any] = {v.aval.shape for v in (*eqn.invars, *eqn.outvars)}  # type: ignore[attr-defined]
+    shapes = {v.aval.shape for v in (*eqn.invars, *eqn.outvars)}
     is_one = type(eqn.params["_prim"]).__name__ == "Ldexp" and len(shapes) == 1
     return jax.numpy.ldexp if is_one and shapes != {()} else None
 
@@ -255,22 +256,22 @@ def formula_of(name: str) -> Callable[..., Any] | None:
         return None
 
 
-def function_of(jaxpr: Any) -> Callable[..., Sequence[Any]]:
+def function_of(jaxpr: AnyJaxpr) -> Callable[..., Sequence[Any]]:
     """Returns a jaxpr that is a parameter as a function of arrays."""
-    return lambda *operands: eval_jaxpr(open_jaxpr(jaxpr), constants_of(jaxpr), *operands)
+    return lambda *xs: eval_jaxpr(open_jaxpr(jaxpr), constants_of(jaxpr), *xs)  # type: ignore[arg-type]
 
 
-def new_var(like: Var) -> Var:
+def new_var(like: Atom) -> Var:
     """Returns a fresh variable of the same abstract value."""
     return Var(like.aval)
 
 
-def new_scalar(dtype: Any) -> Var:
+def new_scalar(dtype: DTypeLike) -> Var:
     """Returns a fresh variable for a scalar."""
     return Var(ShapedArray((), np.dtype(dtype)))
 
 
-def named_axis(name: Any, size: int) -> AbstractContextManager[Any]:
+def named_axis(name: object, size: int) -> AbstractContextManager[object]:
     """Returns a context in which JAX knows an axis of this name; None: no axis."""
     return nullcontext() if name is None else extend_axis_env_nd([(name, size)])
 
@@ -280,7 +281,7 @@ def outside_of_traces() -> AbstractContextManager[object]:
     return jax.ensure_compile_time_eval() if eval_trace is None else set_current_trace(eval_trace)
 
 
-def axes_of(eqn: JaxprEqn) -> tuple[Any, ...]:
+def axes_of(eqn: JaxprEqn) -> tuple[Hashable, ...]:
     """Returns the named axes that an equation is a collective of."""
     found = eqn.params.get("axis_name", eqn.params.get("axes", ()))
     return tuple(found) if isinstance(found, (tuple, list)) else (found,)
@@ -291,7 +292,7 @@ def current_trace() -> object:
     return trace_ctx.trace
 
 
-def arrays_behind(values: Any) -> list[jax.Array]:
+def arrays_behind(values: object) -> list[jax.Array]:
     """Returns the arrays behind tracers of `jax.vmap` and of derivatives; none for those of a trace for later."""
     found: list[jax.Array] = []
     waiting = list(jax.tree.leaves(values))
@@ -326,7 +327,7 @@ def on_compile_error(look: Callable[[Exception], Exception | None]) -> None:
         register(look)
 
 
-def after_each_run(look: Callable[[Any], None]) -> None:
+def after_each_run(look: Callable[[object], None]) -> None:
     """Has JAX call a function with the results of each compiled function that somebody calls, from now on.
 
     JAX has a hook for calls that it makes without Python, which `jax_debug_nans` takes over and gives up (its context
@@ -338,7 +339,7 @@ def after_each_run(look: Callable[[Any], None]) -> None:
         return
     run = runner.__call__
 
-    def run_and_look(self: Any, *args: Any) -> Any:
+    def run_and_look(self: object, *args: object) -> object:
         results = run(self, *args)
         look(results)
         return results
@@ -352,7 +353,7 @@ def after_each_run(look: Callable[[Any], None]) -> None:
             hooks.set_local(unset)
 
 
-def run_now(eqn: JaxprEqn, values: Sequence[Any]) -> None:
+def run_now(eqn: JaxprEqn, values: Sequence[object]) -> None:
     """Runs an equation without results, a print or a callback, on arrays, at once."""
     eqn.primitive.impl(*values, **eqn.params)
 
@@ -373,7 +374,7 @@ def change_breakpoint_frames(change: Callable[[str, dict[str, Any]], dict[str, A
         return
     usual = known.from_frameinfo
 
-    def from_frameinfo(_: Any, info: Any) -> Any:
+    def from_frameinfo(_: object, info: object) -> object:
         frame = usual(info)
         return replace(frame, locals=change(frame.filename, frame.locals))
 
@@ -401,7 +402,7 @@ def is_batched(value: object) -> bool:
     return getattr(value, "batch_dim", None) is not None
 
 
-def arguments_of(tracer: object) -> Sequence[Any]:
+def arguments_of(tracer: object) -> Sequence[Var]:
     """Returns the variables of the arguments of the function whose trace a tracer is of; none if that has none."""
     return getattr(getattr(trace_of(tracer), "frame", None), "invars", ())
 
@@ -432,7 +433,7 @@ def define(
         mlir.register_lowering(primitive, lowering, platform=platform)
 
 
-def bind_eqn(eqn: Any, values: list[Any]) -> list[Any]:
+def bind_eqn(eqn: JaxprEqn, values: Sequence[object]) -> list[Any]:
     """Evaluates an equation on JAX values; always a list of results."""
     bound = eqn.primitive.get_bind_params(eqn.params)
     functions, params = bound if isinstance(bound, tuple) else ((), bound)
@@ -440,25 +441,26 @@ def bind_eqn(eqn: Any, values: list[Any]) -> list[Any]:
     return list(out) if eqn.primitive.multiple_results else [out]
 
 
-def jvp_of(jaxpr: Any, given: Sequence[bool]) -> tuple[Any, Sequence[Any], Sequence[bool]]:
+def jvp_of(jaxpr: Jaxpr, given: Sequence[bool]) -> tuple[Jaxpr, Sequence[Any], Sequence[bool]]:
     """Returns an open jaxpr with tangents by JAX's rules of forward mode, for those of its inputs that have one.
 
     Its inputs are followed by their tangents, its results by those tangents that are not zero. Returns also the values
     of its constants, and which results have a tangent. Raises NotImplementedError for a primitive without such a rule.
     """
     _note_names(jaxpr.eqns)
-    made, nonzero = jvp_jaxpr(jaxpr if ClosedJaxpr is None else ClosedJaxpr(jaxpr, ()), list(given), False)
+    closed: Any = jaxpr if ClosedJaxpr is None else ClosedJaxpr(jaxpr, ())
+    made, nonzero = jvp_jaxpr(closed, list(given), False)
     return without_dead_code(made), constants_of(made), nonzero
 
 
-def jaxpr_of(eqns: Sequence[Any], invars: Sequence[Any] = (), outvars: Sequence[Any] = ()) -> Any:
+def jaxpr_of(eqns: Sequence[JaxprEqn], invars: Sequence[Var] = (), outvars: Sequence[Atom] = ()) -> Jaxpr:
     """Returns an open jaxpr of equations."""
-    effects = frozenset[Any]().union(*(e.effects for e in eqns))
+    effects = frozenset[object]().union(*(e.effects for e in eqns))
     info = _debug_info(len(invars), len(outvars))
     return Jaxpr((), list(invars), list(outvars), list(eqns), effects, debug_info=info)
 
 
-def all_eqns(eqns: Sequence[Any]) -> Iterator[Any]:
+def all_eqns(eqns: Iterable[JaxprEqn]) -> Iterator[JaxprEqn]:
     """Yields equations, and those of the jaxprs inside of them."""
     for eqn in eqns:
         yield eqn
@@ -466,13 +468,13 @@ def all_eqns(eqns: Sequence[Any]) -> Iterator[Any]:
             yield from all_eqns(open_jaxpr(inner).eqns)
 
 
-def map_eqns(jaxpr: Any, change: Callable[[Sequence[Any]], Sequence[Any]]) -> Any:
+def map_eqns(jaxpr: AnyJaxpr, change: Callable[[Sequence[JaxprEqn]], Sequence[JaxprEqn]]) -> AnyJaxpr:
     """Returns a jaxpr, open or closed, with its equations changed, and those of its loops, branches and calls."""
 
-    def inside(eqn: Any) -> Any:
+    def inside(eqn: JaxprEqn) -> JaxprEqn:
         if eqn.primitive.name not in _WHOLE:
             return eqn
-        made = {k: map_eqns(v, change) for k, v in eqn.params.items() if is_jaxpr(v)}
+        made: dict[str, object] = {k: map_eqns(v, change) for k, v in eqn.params.items() if is_jaxpr(v)}
         for name in ("branches", "jaxprs"):  # of a `cond`; of a `custom_linear_solve`, which may lack some
             if (several := eqn.params.get(name)) is not None:
                 parts = [map_eqns(one, change) if is_jaxpr(one) else one for one in several]
@@ -482,14 +484,14 @@ def map_eqns(jaxpr: Any, change: Callable[[Sequence[Any]], Sequence[Any]]) -> An
     return with_eqns(jaxpr, change([inside(eqn) for eqn in open_jaxpr(jaxpr).eqns]))
 
 
-def inlined(f: Callable[..., Any], eqn: Any) -> list[Any]:
+def inlined(f: Callable[..., Any], eqn: JaxprEqn) -> list[JaxprEqn]:
     """Returns the equations of a function of the operands of an equation, with its results."""
     jaxpr = open_jaxpr(jax.make_jaxpr(f)(*(v.aval for v in eqn.invars)))
     known = dict(zip((*jaxpr.invars, *jaxpr.outvars), (*eqn.invars, *eqn.outvars), strict=True))
     return [e.replace(invars=named(e.invars, known), outvars=named(e.outvars, known)) for e in jaxpr.eqns]
 
 
-def named(atoms: Iterable[Any], names: Mapping[Any, Any]) -> list[Any]:
+def named(atoms: Iterable[Atom], names: Mapping[Any, Any]) -> list[Any]:
     """Returns the atoms, with what `names` gives in the place of a variable."""
     return [v if isinstance(v, Literal) else names.get(v, v) for v in atoms]
 
@@ -501,7 +503,7 @@ def _debug_info(inputs: int, outputs: int) -> Any:
     return info._replace(arg_names=("",) * inputs, result_paths=("",) * outputs)
 
 
-def tangent_type(value: Any) -> Any:
+def tangent_type(value: object) -> ShapedArray:
     """Returns the abstract value of tangents of a value."""
     return jax.typeof(value).to_tangent_aval()
 
@@ -511,7 +513,7 @@ def is_linear(primitive: Primitive) -> bool:
     return primitive in ad.primitive_transposes
 
 
-def transposed(params: dict[str, Any], residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+def transposed(params: Mapping[str, Any], residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[jax.Array]:
     """Returns cotangents of the tangents that a `custom_lin` equation takes, by its backward function."""
     found = params["bwd"].call_wrapped(*residuals, *cotangents)
     if isinstance(found, tuple):  # from jax 0.11 on: cotangents, and what the backward pass logs
@@ -521,42 +523,42 @@ def transposed(params: dict[str, Any], residuals: Sequence[Any], cotangents: Seq
     return [ad.instantiate_zeros(x) if type(x) is ad.Zero else _dense(x) for x in wanted]
 
 
-def _dense(value: Any) -> Any:
+def _dense(value: Any) -> jax.Array:
     return jax.numpy.zeros(value.shape, value.dtype) if isinstance(value, ShapedArray) else value
 
 
-_ruled: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+_ruled: WeakKeyDictionary[Callable[..., object], str] = WeakKeyDictionary()
 """Backward function -> name of the function that it is the rule of."""
 
 
-def _note_names(eqns: Sequence[Any]) -> None:
+def _note_names(eqns: Iterable[JaxprEqn]) -> None:
     """Remembers which functions have rules for reverse mode: JAX keeps nothing but the backward function of them."""
     for eqn in all_eqns(eqns):
         if eqn.primitive.name == "custom_vjp_call":
             _ruled[eqn.params["bwd"].f] = described(eqn.params["call_jaxpr"])[0]
 
 
-def name_of_rule(params: dict[str, Any]) -> str:
+def name_of_rule(params: Mapping[str, Any]) -> str:
     """Returns the name of the function that a `custom_lin` equation is for, or that of its backward function."""
     backward = params["bwd"]
     return _ruled.get(backward.f) or str(backward.debug_info.func_name)
 
 
-def _origin(closed: Any) -> tuple[str, str]:
+def _origin(closed: AnyJaxpr) -> tuple[str, str]:
     """Returns name and place of the function that a jaxpr was traced from; empty texts if they are not known."""
     info = getattr(open_jaxpr(closed), "debug_info", None)
     name, _, place = str(getattr(info, "func_src_info", None) or "").partition(" at ")
     return name, place
 
 
-def described(closed: Any) -> tuple[str, bool]:
+def described(closed: AnyJaxpr) -> tuple[str, bool]:
     """Returns the name of the function that a jaxpr was traced from, and whether it is one of JAX's own."""
     name, place = _origin(closed)
     own = str(Path(jax.__file__).parent)
     return name or "a function with a rule", place.startswith(own)
 
 
-def function_of_elements(eqn: Any) -> Callable[..., Any] | None:
+def function_of_elements(eqn: JaxprEqn) -> Callable[..., Any] | None:
     """Returns the function with a derivative rule that an equation on arrays calls, if it is one of jax.scipy.special.
 
     What such a function does to an element depends on no other.
@@ -565,18 +567,18 @@ def function_of_elements(eqn: Any) -> Callable[..., Any] | None:
     if more or not out.aval.shape or any(a.shape not in ((), out.aval.shape) or a.weak_type for a in operands):
         return None
     name, place = _origin(eqn.params["call_jaxpr"])
-    module: Any = sys.modules.get("jax._src.scipy.special")
+    module = sys.modules.get("jax._src.scipy.special")
     found = getattr(module, name, None) if place.startswith(str(getattr(module, "__file__", None))) else None
     return found if isinstance(found, jax.custom_jvp) and not found.nondiff_argnums else None
 
 
-def varying(aval: Any) -> frozenset[str]:
+def varying(aval: object) -> frozenset[str]:
     """Returns the axes of a `shard_map` along which a value differs."""
     kind = getattr(aval, "mat", None)
     return frozenset[str]() if kind is None else kind.varying
 
 
-def array_type(shape: Sequence[int], dtype: Any, likes: Sequence[Any]) -> Any:
+def array_type(shape: Sequence[int], dtype: DTypeLike, likes: Sequence[ShapedArray]) -> ShapedArray:
     """Returns the type of an array that differs along the axes of a `shard_map` along which one of `likes` does."""
     plain = ShapedArray(tuple(shape), dtype)
     axes: frozenset[str] = frozenset().union(*map(varying, likes))
@@ -587,7 +589,7 @@ def array_type(shape: Sequence[int], dtype: Any, likes: Sequence[Any]) -> Any:
     return plain.update(manual_axis_type=like.mat, sharding=replicated)
 
 
-def with_common_axes(values: Sequence[Any]) -> list[Any]:
+def with_common_axes(values: Sequence[ArrayLike]) -> list[ArrayLike]:
     """Returns values that differ along all axes of a `shard_map` along which one does: sums the adjoints of others."""
     types = list(map(jax.typeof, values))
     axes: frozenset[str] = frozenset().union(*map(varying, types))

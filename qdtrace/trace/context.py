@@ -18,7 +18,9 @@ from qdtrace.trace import compat
 from qdtrace.trace.diagnosis.results import Unused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable, Generator, Hashable, Mapping
+
+    import jax
 
     from qdtrace.errors import Loc
     from qdtrace.trace.compat import Primitive
@@ -46,9 +48,9 @@ class OpenRegion:
     uid: int
     parallel: bool = False
     """True for a range inside no other: its iterations are threads."""
-    key: Any = ()
+    key: Hashable = ()
     """Identity of the region in every trace of the function."""
-    on_break: Callable[[Any], None] | None = None
+    on_break: Callable[[jax.Array], None] | None = None
     """Called with the condition of a `qd.break_if`, if several loops are one to the user."""
 
 
@@ -56,8 +58,8 @@ class OpenRegion:
 class PendingSum:
     """`b[i] + v` made by `b[i] += v`, until it is stored: then it is an accumulation."""
 
-    loaded: Any
-    value: Any
+    loaded: jax.Array
+    value: object
     negate: bool
     statement: Statement | None
     """The statement that made it, if that has the form `place += value`."""
@@ -75,9 +77,9 @@ class TraceContext:
     """Predicate of the `qd.when` that closed with the last operation."""
     sums: dict[int, PendingSum] = field(default_factory=dict)
     """Sums that in-place operators made and nobody stored yet, by identity, while they live."""
-    leftovers: dict[int, Any] = field(default_factory=dict)
+    leftovers: dict[int, object] = field(default_factory=dict[int, object])
     """Values that loops, now closed, left in Python variables (by identity)."""
-    borrowed: dict[int, Any] = field(default_factory=dict)
+    borrowed: dict[int, object] = field(default_factory=dict[int, object])
     """Handles (by identity) of arguments of the functions that are inlined now: they may be read only."""
     inlined: str = ""
     """Name of the `qd.jit` function that is inlined now."""
@@ -100,18 +102,18 @@ class TraceContext:
     """The region whose body runs for a second time, with the changes of its first run; None outside of such a run."""
     suspects: list[Any] = field(default_factory=list)
     """Regions that set something which code after them may read (`lint.Suspect`)."""
-    left_out: Mapping[Any, int] = field(default_factory=dict)
+    left_out: Mapping[Hashable, int] = field(default_factory=dict["Hashable", int])
     """Keys of the regions that do not run in this trace, with `lint.Suspect.depth`."""
-    counts: dict[Any, int] = field(default_factory=dict)
-    uids: dict[Any, int] = field(default_factory=dict)
+    counts: dict[Hashable, int] = field(default_factory=dict["Hashable", int])
+    uids: dict[Hashable, int] = field(default_factory=dict["Hashable", int])
     """Keys of the regions with their uids."""
     unused: Unused = field(default_factory=Unused)
     """Loops and conditions that nobody has entered."""
     forks: dict[int, list[Any]] = field(default_factory=dict)
     """Buffers that a call changed and returned as another object, as `aliases.Fork`, by identity."""
-    copies: dict[Any, set[Any]] = field(default_factory=dict)
+    copies: dict[Hashable, set[Hashable]] = field(default_factory=dict["Hashable", "set[Hashable]"])
     """Static indices of stores outside of every `qd.range`, by instruction of the user's code."""
-    told: set[Any] = field(default_factory=set)
+    told: set[Hashable] = field(default_factory=set["Hashable"])
     """Places that were warned of."""
     written: set[int] = field(default_factory=set)
     """Tracers, by identity, of the buffers that something was stored into."""
@@ -206,7 +208,7 @@ def left_open(region: OpenRegion, loc: Loc | None) -> TraceValueError:
 
 _STORES = {"qd_store", "qd_accum", "qd_update", "qd_assign", "qd_atomic", "qd_push"}
 _current: ContextVar[TraceContext | None] = ContextVar("qdtrace_trace", default=None)
-_finished: weakref.WeakSet[Any] = weakref.WeakSet()
+_finished: weakref.WeakSet[object] = weakref.WeakSet()
 
 
 get_current: Callable[[], TraceContext | None] = _current.get
@@ -260,7 +262,7 @@ def is_dead(tracer: object) -> bool:
     return trace is not None and trace in _finished
 
 
-def emit(primitive: Primitive, *operands: Any, **params: Any) -> Any:
+def emit(primitive: Primitive, *operands: object, **params: object) -> Any:
     """Binds a marker in the running trace."""
     context = current(f"qd.{primitive.name[3:]}")
     if context.borrowed and primitive.name in _STORES and id(operands[0]) in context.borrowed:

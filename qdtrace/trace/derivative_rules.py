@@ -6,7 +6,7 @@ is the transpose of the function itself only where none of them is on the way.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qdtrace.trace import compat
 from qdtrace.trace.inlined_rules import RULED
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from qdtrace.errors import Loc
-    from qdtrace.trace.compat import JaxprEqn
+    from qdtrace.trace.compat import JaxprEqn, Var
 
     Found = tuple[str, Loc | None]
 
 
-def rule_on_the_way(items: Sequence[JaxprEqn], moved: Iterable[Any], memory: Iterable[Any]) -> Found | None:
+def rule_on_the_way(items: Sequence[JaxprEqn], moved: Iterable[Var], memory: Iterable[Var]) -> Found | None:
     """Returns name and line of the first such function whose operands depend on the variables `moved`, or None.
 
     `memory` are the buffers from outside.
     """
-    found = reached(list(items), set(moved), dict.fromkeys(memory))
+    found = reached(list(items), {*moved}, dict.fromkeys(memory))
     return next(_rules(equations_in(items), found), None)
 
 
-def _rules(eqns: Iterable[JaxprEqn], found: set[Any]) -> Iterator[Found]:
+def _rules(eqns: Iterable[JaxprEqn], found: set[Var | int]) -> Iterator[Found]:
     for eqn in eqns:
         given = [not isinstance(v, compat.Literal) and v in found for v in eqn.invars]
         if not any(given) or eqn.primitive in REGIONS:
@@ -44,7 +44,8 @@ def _rules(eqns: Iterable[JaxprEqn], found: set[Any]) -> Iterator[Found]:
         for inner in opened:
             # operands of control flow have other places inside
             same = len(opened) == 1 and len(inner.invars) == len(given)
-            moved = {v for v, g in zip(inner.invars, given, strict=True) if g} if same else set(inner.invars)
+            given_here = given if same else [True] * len(inner.invars)
+            moved: set[Var | int] = {v for v, g in zip(inner.invars, given_here, strict=True) if g}
             yield from _rules(inner.eqns, reached(list(inner.eqns), moved, {}))
 
 

@@ -14,13 +14,16 @@ import numpy as np
 from qdtrace.errors import TraceTypeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Hashable, Iterable
     from contextlib import AbstractContextManager
+
+    from qdtrace.trace.jaxprs import Shaped
+
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
 
-def is_key(value: Any) -> bool:
+def is_key(value: object) -> bool:
     """Returns whether a value or an abstract one is a random key."""
     dtype = getattr(value, "dtype", None)
     return dtype is not None and jnp.issubdtype(dtype, jax.dtypes.extended)
@@ -68,12 +71,12 @@ def is_x64() -> bool:
     return bool(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
 
 
-def is_too_wide(dtype: Any) -> bool:
+def is_too_wide(dtype: object) -> bool:
     """Returns whether JAX makes values of a dtype only in the x64 mode, while that is off."""
     return str(dtype) in WIDE and not is_x64()
 
 
-def mode_for(dtypes: Iterable[Any]) -> AbstractContextManager[Any]:
+def mode_for(dtypes: Iterable[object]) -> AbstractContextManager[object]:
     """Returns the x64 mode if values of these dtypes need it: arrays of 64 bits outlive a block of `jax.enable_x64`."""
     return jax.enable_x64(True) if any(map(is_too_wide, dtypes)) else nullcontext()
 
@@ -86,11 +89,11 @@ def kept_by_mode(function: F) -> F:
     signature = inspect.signature(function)
 
     @functools.lru_cache(maxsize=1024)
-    def kept(_: bool, args: tuple[Any, ...], named: tuple[tuple[str, Any], ...]) -> Any:
+    def kept(_: bool, args: tuple[Hashable, ...], named: tuple[tuple[str, Hashable], ...]) -> object:
         return function(*args, **dict(named))
 
     @functools.wraps(function)
-    def found(*args: Any, **kwargs: Any) -> Any:
+    def found(*args: Hashable, **kwargs: Hashable) -> object:
         given = signature.bind(*args, **kwargs)
         given.apply_defaults()
         return kept(is_x64(), given.args, tuple(given.kwargs.items()))
@@ -106,7 +109,7 @@ def as_jax(value: Any) -> jax.Array:
         return jnp.asarray(value)
 
 
-def accumulated(aval: Any, name: str = "add") -> Any:
+def accumulated(aval: Shaped, name: str = "add") -> Shaped:
     """Returns the type in which elements are joined: f32 for sums and products of narrower floats, as in XLA."""
     narrow = name in ("add", "mul") and jnp.issubdtype(aval.dtype, jnp.floating) and aval.dtype.itemsize < 4
     return jax.ShapeDtypeStruct(aval.shape, np.float32) if narrow else aval

@@ -22,11 +22,15 @@ from qdtrace.trace.inplace import running_statement
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import jax
+
 _classes: dict[type, type] = {}
 
 
-def _accumulating(function: Callable[[Any, Any], Any], *, negate: bool) -> Callable[[Any, Any], Any]:
-    def method(self: Any, value: Any) -> Any:
+def _accumulating(
+    function: Callable[[Any, Any], jax.Array], *, negate: bool
+) -> Callable[[jax.Array, object], jax.Array]:
+    def method(self: jax.Array, value: object) -> jax.Array:
         result = function(self, value)
         context = get_current()
         if context is not None and isinstance(result, Tracer):
@@ -43,7 +47,7 @@ _MEMBERS = {
 }
 
 
-def as_element(loaded: Any) -> Any:
+def as_element(loaded: jax.Array) -> jax.Array:
     """Returns the same tracer, able to accumulate. Values without an addition (random keys) stay as they are."""
     if not isinstance(loaded, Tracer) or not (loaded.dtype == jnp.bool_ or jnp.issubdtype(loaded.dtype, jnp.number)):
         return loaded

@@ -16,6 +16,9 @@ from qdtrace.trace import markers
 from qdtrace.trace.compat import JaxprEqn, Literal, Tracer, Var
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from qdtrace.trace.jaxprs import Atom
     from qdtrace.trace.structure import OpenBody
 
 _LIMIT = 1000
@@ -27,13 +30,13 @@ class History:
     """Record of equations, constants, reads and writes so far."""
 
     makers: dict[Var, JaxprEqn] = field(default_factory=dict)
-    constants: dict[Var, Any] = field(default_factory=dict)
+    constants: dict[Var, object] = field(default_factory=dict[Var, object])
     reads: dict[Var, tuple[OpenBody, int]] = field(default_factory=dict)
     """Result of a load or read -> its region and time."""
     writes: dict[Var, int] = field(default_factory=dict)
     """Handle -> time of the last equation that may have written it."""
 
-    def read(self, value: Any) -> tuple[OpenBody | None, bool]:
+    def read(self, value: Var) -> tuple[OpenBody | None, bool]:
         """Returns the region in which a value was read (None: it is no read), and whether memory still holds it."""
         if isinstance(value, Literal) or value not in self.reads:
             return None, False
@@ -41,12 +44,12 @@ class History:
         handle: Any = self.makers[value].invars[0]
         return home, time > self.writes.get(handle, 0)
 
-    def all_equal(self, first: object, second: object) -> bool:
+    def all_equal(self, first: Sequence[Atom], second: Sequence[Atom]) -> bool:
         """Returns whether each atom of one list surely has the value of its partner in the other."""
-        work: list[tuple[Any, Any]] = []
-        seen: set[tuple[Any, Any]] = set()
+        work: list[tuple[Atom, Atom]] = []
+        seen: set[tuple[Var, Var]] = set()
 
-        def add(a: Any, b: Any) -> bool:
+        def add(a: Sequence[Atom], b: Sequence[Atom]) -> bool:
             if len(a) != len(b):
                 return False
             work.extend((x, y) for x, y in zip(a, b, strict=True) if x is not y)
@@ -72,7 +75,7 @@ class History:
                 return False
         return True
 
-    def _equal_constants(self, a: Any, b: Any) -> bool:
+    def _equal_constants(self, a: Atom, b: Atom) -> bool:
         if not all(isinstance(x, Literal) or x in self.constants for x in (a, b)):
             return False
         x, y = (v.val if isinstance(v, Literal) else self.constants[v] for v in (a, b))

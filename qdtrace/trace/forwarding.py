@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jax.lax import cond_p, scan_p, while_p
 
@@ -22,7 +22,7 @@ def is_control(eqn: JaxprEqn) -> bool:
     return eqn.primitive in (while_p, scan_p, cond_p)
 
 
-def operand_maps(eqn: JaxprEqn) -> Iterator[tuple[Any, list[int]]]:
+def operand_maps(eqn: JaxprEqn) -> Iterator[tuple[Jaxpr, list[int]]]:
     """Yields each jaxpr that the equation runs, with the index of the operand behind each of its inputs."""
     primitive, params = eqn.primitive, eqn.params
     called = compat.called_jaxpr(eqn)
@@ -92,25 +92,26 @@ def _carried(eqn: JaxprEqn) -> tuple[int, int]:
     return eqn.params["cond_nconsts"] + eqn.params["body_nconsts"], len(eqn.outvars)
 
 
-def _sources(jaxpr: Any, held: set[int], places: list[int]) -> dict[int, int]:
+def _sources(jaxpr: Jaxpr, held: set[int], places: list[int]) -> dict[int, int]:
     """Returns output position -> operand position, for outputs that are a handle input."""
-    origin: dict[Any, int] = {v: places[k] for k, v in enumerate(jaxpr.invars) if places[k] in held}
+    origin: dict[Var, int] = {v: places[k] for k, v in enumerate(jaxpr.invars) if places[k] in held}
     for eqn in jaxpr.eqns:
         called = compat.called_jaxpr(eqn)
-        inner = {k for k, a in enumerate(eqn.invars) if not isinstance(a, Literal) and a in origin}
+        places_of = {k: origin[a] for k, a in enumerate(eqn.invars) if not isinstance(a, Literal) and a in origin}
+        inner = set(places_of)
         if not inner:
             continue
         if called is not None:
             ((body, inner_places),) = operand_maps(eqn)
             passed = _sources(body, inner, inner_places)
         elif is_control(eqn):
-            operands = {a for k, a in enumerate(eqn.invars) if k in inner}
+            operands = {a for k, a in enumerate(eqn.invars) if k in inner and isinstance(a, Var)}
             back = {v: k for k, v in enumerate(eqn.invars) if k in inner}
             passed = {k: back[v] for k, v in forwarded_handles(eqn, operands, None).items()}
         else:
             continue
         for k, operand in passed.items():
-            origin[eqn.outvars[k]] = origin[eqn.invars[operand]]
+            origin[eqn.outvars[k]] = places_of[operand]
     return {k: origin[v] for k, v in enumerate(jaxpr.outvars) if not isinstance(v, Literal) and v in origin}
 
 

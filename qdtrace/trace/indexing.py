@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,9 @@ from qdtrace.trace.diagnosis.access import integer_for, new_axis_in, slice_in, v
 from qdtrace.trace.dtypes import as_jax, default_dtype, is_too_wide, mode_for
 from qdtrace.trace.markers import Slices, sliced_shape
 
+if TYPE_CHECKING:
+    from jax.typing import ArrayLike
+
 WHOLE_LIMIT = 256
 """Most elements that `b[...]` or a use of `b` as a value may read inside a loop."""
 
@@ -28,7 +31,7 @@ class ParsedIndex:
     """A parsed index: static slices, operands for the other axes, and the shape of the value."""
 
     slices: Slices
-    operands: tuple[Any, ...]
+    operands: tuple[jax.Array | np.integer, ...]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -46,7 +49,7 @@ def whole(shape: tuple[int, ...]) -> ParsedIndex:
     return ParsedIndex(tuple((0, n, 1) for n in shape), ())
 
 
-def as_value(x: Any) -> Any:
+def as_value(x: object) -> Any:
     """Reads a cell or a buffer; leaves anything else."""
     read = getattr(type(x), "__jax_array__", None)
     return x if read is None or isinstance(x, jax.Array) else read(x)
@@ -76,7 +79,7 @@ def parse_index(key: object, shape: tuple[int, ...]) -> ParsedIndex:
     """Returns the access that `b[key]` means for a buffer or cell of this shape."""
     keys = _fill(key if isinstance(key, tuple) else (key,), shape)
     slices: list[tuple[int, int, int] | None] = []
-    operands: list[Any] = []
+    operands: list[jax.Array | np.integer] = []
     for axis, (k, n) in enumerate(zip(keys, shape, strict=True)):
         if isinstance(k, slice):
             slices.append(_static_slice(k, axis, n))
@@ -159,7 +162,7 @@ def _index_operand(k: Any, axis: int, shape: tuple[int, ...]) -> Any:
     )
 
 
-def _constant_index(k: int) -> object:
+def _constant_index(k: int) -> np.integer:
     if k < 2**31:
         return np.int32(k)
     if not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
@@ -170,13 +173,13 @@ def _constant_index(k: int) -> object:
     return np.int64(k)
 
 
-def shown(x: Any) -> str:
+def shown(x: object) -> str:
     """Returns a description of a wrong argument, for messages."""
     return "a traced value" if isinstance(x, Tracer) else type(x).__name__
 
 
 @functools.lru_cache(maxsize=256)
-def _rank(dtype: Any) -> int:
+def _rank(dtype: np.dtype) -> int:
     """Returns 0 for bool, 1 for integers, 2 for floats, 3 for complex numbers and -1 for anything else."""
     for rank, kind in enumerate((jnp.bool_, jnp.integer, jnp.floating, jnp.complexfloating)):
         if jnp.issubdtype(dtype, kind):
@@ -211,7 +214,7 @@ def _in_place_of(value: object) -> str:
     return "store the parts of a structure one by one"
 
 
-def cast_value(value: Any, dtype: np.dtype, shape: tuple[int, ...], what: str, op: str = "") -> Any:
+def cast_value(value: Any, dtype: np.dtype, shape: tuple[int, ...], what: str, op: str = "") -> ArrayLike:
     """Returns `value` in this dtype and shape; refuses what would lose a fraction or does not broadcast.
 
     An integer that the dtype does not hold is taken modulo its range, as JAX does. For `op` min or max, which would

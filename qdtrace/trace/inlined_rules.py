@@ -17,15 +17,19 @@ from qdtrace.trace import compat
 from qdtrace.trace.source import eqn_loc
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import NoReturn
+
     from jax.core import ShapedArray
 
     from qdtrace.errors import Loc
+    from qdtrace.trace.compat import JaxprEqn
 
 RULED = ("custom_jvp_call", "custom_vjp_call")
 """Calls of functions with a derivative rule."""
 
 
-def without_tangents(call: Any, value: Any) -> Any:
+def without_tangents(call: JaxprEqn, value: Any) -> Any:
     """Returns an equation that gives a result of an inlined call, and refuses tangents of it."""
     aval: ShapedArray = value.aval
     inner = compat.open_jaxpr(call.params["call_jaxpr"])
@@ -36,7 +40,7 @@ def without_tangents(call: Any, value: Any) -> Any:
     return eqn.replace(invars=[value], outvars=[compat.new_var(value)], source_info=call.source_info)
 
 
-def refused_rule(call: Any, loc: Loc | None) -> GradientError:
+def refused_rule(call: JaxprEqn, loc: Loc | None) -> GradientError:
     """Returns the error for a tangent of what a function with a rule gives."""
     name, _ = compat.described(call.params["call_jaxpr"])
     return GradientError(
@@ -47,8 +51,8 @@ def refused_rule(call: Any, loc: Loc | None) -> GradientError:
     )
 
 
-def _identity(error: GradientError) -> Any:
-    def refused(*_: Any) -> Any:
+def _identity(error: GradientError) -> Callable[[Any], Any]:
+    def refused(*_: object) -> NoReturn:
         raise error
 
     out = jax.custom_jvp(lambda x: x)

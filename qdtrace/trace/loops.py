@@ -35,14 +35,16 @@ from qdtrace.tracebacks import user_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from typing import SupportsIndex
+    from typing import NoReturn, SupportsIndex
 
     from jax.typing import ArrayLike
 
     from qdtrace.errors import Loc
+    from qdtrace.trace.compat import Primitive
     from qdtrace.trace.diagnosis.changes import StateChange
 
 Hints = tuple[tuple[str, Any], ...]
+Bound = int | np.integer | jax.Array
 Item = TypeVar("Item")
 
 
@@ -62,7 +64,7 @@ class Loop(StrictAttributes, Generic[Item]):
         check_iteration(caller, self._noun)
         return self._trace_body(is_in_kernel(caller))
 
-    def _trace_body(self, in_kernel: bool) -> Iterator[Any]:
+    def _trace_body(self, in_kernel: bool) -> Iterator[Item]:
         """Yields the index. A loop of a kernel of this package changes nothing of any frame: none is watched."""
         context = current(self._noun)
         frame = user_frame()
@@ -77,7 +79,7 @@ class Loop(StrictAttributes, Generic[Item]):
         del frame, watched
         yield from self._trips(context, region, value, watch)
 
-    def over(self, function: Any) -> Iterator[Any]:
+    def over(self, function: Callable[..., object]) -> Iterator[Item]:
         """Yields the index of a loop of this package whose body calls a user's function; watches that, and no frame."""
         self._hints = (*self._hints, (LANES, True))
         context = current(self._noun)
@@ -86,7 +88,7 @@ class Loop(StrictAttributes, Generic[Item]):
         value = self._begin(context, region)
         yield from self._trips(context, region, value, FunctionWatch(function, region, context))
 
-    def _trips(self, context: TraceContext, region: OpenRegion, value: Any, watch: LoopWatch) -> Iterator[Any]:
+    def _trips(self, context: TraceContext, region: OpenRegion, value: Item, watch: LoopWatch) -> Iterator[Item]:
         yield from self._trip(context, region, value)
         emit(self._end, uid=region.uid)
         watch.finish(context)
@@ -96,7 +98,7 @@ class Loop(StrictAttributes, Generic[Item]):
             yield from self._second_trip(context, region, tuple(watch.carried))
             watch.keep_leftovers(context)
 
-    def _trip(self, context: TraceContext, region: OpenRegion, value: Any) -> Iterator[Any]:
+    def _trip(self, context: TraceContext, region: OpenRegion, value: Item) -> Iterator[Item]:
         try:
             yield value
         except GeneratorExit:
@@ -115,7 +117,7 @@ class Loop(StrictAttributes, Generic[Item]):
 
     def _second_trip(
         self, context: TraceContext, region: OpenRegion, changes: tuple[StateChange, ...]
-    ) -> Iterator[Any]:
+    ) -> Iterator[Item]:
         """Traces the body once more, for comparison (`second_trips`); what it changes is put back."""
         context.open(region)
         told = {"where": region.name, "loc": region.loc, "parallel": region.parallel, "changes": changes}
@@ -125,10 +127,10 @@ class Loop(StrictAttributes, Generic[Item]):
         context.watching, context.again = True, None
         emit(markers.again_end_p, uid=region.uid, grown=context.state.restore())
 
-    def _first_index(self) -> Any:
+    def _first_index(self) -> Bound:
         return np.int32(0)
 
-    def __reversed__(self) -> Any:
+    def __reversed__(self) -> NoReturn:
         raise self._refused(
             "cannot be reversed once it is made", "give the bounds the other way round: `qd.range(n - 1, -1, -1)`"
         )
@@ -139,25 +141,25 @@ class Loop(StrictAttributes, Generic[Item]):
             "write `for _ in qd.while_(c):`" if self.kind == "while" else "use the bound that it was given",
         )
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> NoReturn:
         raise self._refused("is no context of a `with` statement", "write `for i in qd.range(n):`")
 
     __exit__ = __enter__
 
-    def __getitem__(self, _: object) -> Any:
+    def __getitem__(self, _: object) -> NoReturn:
         raise self._refused("cannot be indexed", "compute the index from the bounds: `start + k * step`")
 
-    _end: Any = None
+    _end: Primitive
 
     def _is_parallel(self, context: TraceContext) -> bool:
         return False
 
-    def _begin(self, context: TraceContext, region: OpenRegion) -> Any:
+    def _begin(self, context: TraceContext, region: OpenRegion) -> Item:
         index = self._emit_begin(region)
         context.open(region)
         return self._given(region, index)
 
-    def _emit_begin(self, region: OpenRegion) -> Any:
+    def _emit_begin(self, region: OpenRegion) -> jax.Array:
         raise AssertionError(type(self))
 
     def _given(self, region: OpenRegion, index: Any) -> Any:
@@ -172,14 +174,14 @@ class Range(Loop[Item]):
     _noun = "qd.range"
     _end = markers.loop_end_p
 
-    def __init__(self, bounds: tuple[Any, ...], hints: Hints) -> None:
+    def __init__(self, bounds: tuple[Bound, ...], hints: Hints) -> None:
         self._bounds = bounds
         self._hints = hints
 
     def _is_parallel(self, context: TraceContext) -> bool:
         return not context.in_thread and ("serial", True) not in self._hints
 
-    def _emit_begin(self, region: OpenRegion) -> Any:
+    def _emit_begin(self, region: OpenRegion) -> jax.Array:
         if region.parallel and "most" in dict(self._hints):
             raise TraceValueError(
                 "the option most of qd.range needs a loop that one thread runs, got one whose iterations are threads",
@@ -188,7 +190,7 @@ class Range(Loop[Item]):
             )
         return emit(markers.loop_begin_p, *self._bounds, uid=region.uid, loc=region.loc, hints=self._hints)
 
-    def _first_index(self) -> Any:
+    def _first_index(self) -> Bound:
         return self._bounds[0]
 
     def _given(self, region: OpenRegion, index: Any) -> Any:
@@ -234,13 +236,13 @@ def _index_dtype(bounds: tuple[Any, ...], name: str) -> np.dtype:
     return np.dtype(np.int64 if wide or large is not None else np.int32)
 
 
-def _as_index(value: Any, dtype: np.dtype) -> Any:
+def _as_index(value: Any, dtype: np.dtype) -> Bound:
     if isinstance(value, int):
         return dtype.type(value)
     return value if value.dtype == dtype else lax.convert_element_type(value, dtype)
 
 
-def _check_hints(loop: str, /, **hints: Any) -> Hints:
+def _check_hints(loop: str, /, **hints: object) -> Hints:
     """Returns only the hints that were given, as a hashable tuple; refuses wrong ones."""
     rules: dict[str, tuple[str, Callable[[Any], bool]]] = {
         "serial": ("True or False", lambda v: isinstance(v, bool)),
@@ -335,7 +337,7 @@ def range(
     return made
 
 
-def too_many(dtype: Any) -> str:
+def too_many(dtype: np.dtype) -> str:
     """Returns the error text for a product of bounds that overflows the index dtype."""
     info = np.iinfo(dtype)
     wider = "" if info.bits == 64 else "; give a bound as int64 (jax_enable_x64), or nest two loops"
@@ -354,8 +356,8 @@ class NdRange(Range[tuple[jax.Array, ...]]):
         total, fits = _product(lengths, dtype)
         super().__init__((dtype.type(0), total, dtype.type(1), *fits), hints)
 
-    def _given(self, region: OpenRegion, index: Any) -> tuple[Any, ...]:
-        indices: list[Any] = []
+    def _given(self, region: OpenRegion, index: Any) -> tuple[jax.Array, ...]:
+        indices: list[jax.Array] = []
         rest = index
         for axis in builtins.range(len(self._lengths) - 1, -1, -1):
             length, low = self._lengths[axis], self._lows[axis]
@@ -436,7 +438,7 @@ class _Length:
     """The length of an axis: an int or a traced value, and whether the dtype holds it (None: surely)."""
 
     value: Any
-    fits: Any = None
+    fits: jax.Array | None = None
 
 
 def _length(low: Any, high: Any, dtype: np.dtype) -> _Length:
@@ -454,7 +456,7 @@ def _length(low: Any, high: Any, dtype: np.dtype) -> _Length:
     return _Length(length, lax.bitwise_or(lax.bitwise_not(rises), lax.gt(difference, zero)))
 
 
-def _product(lengths: list[_Length], dtype: np.dtype) -> tuple[Any, list[Any]]:
+def _product(lengths: list[_Length], dtype: np.dtype) -> tuple[Any, list[jax.Array]]:
     """Returns the product, and whether the dtype holds it, where that is known only later; an empty axis makes it 0."""
     static = math.prod(n.value for n in lengths if isinstance(n.value, int))
     traced = [n for n in lengths if not isinstance(n.value, int)]
@@ -485,10 +487,10 @@ class While(Loop[None]):
         self.condition = condition
         self._hints = hints
 
-    def _emit_begin(self, region: OpenRegion) -> Any:
+    def _emit_begin(self, region: OpenRegion) -> jax.Array:
         return emit(markers.while_begin_p, uid=region.uid, loc=region.loc, hints=self._hints)
 
-    def _given(self, region: OpenRegion, index: Any) -> None:
+    def _given(self, region: OpenRegion, index: object) -> None:
         emit(markers.while_test_p, predicate(self.condition(), self._noun), uid=region.uid)
 
 

@@ -24,12 +24,15 @@ from qdtrace.trace.compat import QD, Maker, Primitive
 from qdtrace.trace.context import outside
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    Axes = Sequence[int | None]
+    from typing import NoReturn
 
 Slices = tuple[tuple[int, int, int] | None, ...]
 _EFFECTS = {QD}
 _VMAP_LIMIT = 256
-_refusals: dict[Primitive, tuple[Callable[..., Any], Callable[..., Any]]] = {}
+_refusals: dict[Primitive, tuple[Callable[..., NoReturn], Callable[..., NoReturn]]] = {}
 
 
 def sliced_shape(slices: Slices) -> tuple[int, ...]:
@@ -42,7 +45,7 @@ def _marker(name: str, rule: Callable[..., object], *, results: int, shown: str 
     primitive = (Maker if name in ("alloc", "buffer", "local") else Primitive)(f"qd_{name}")
     primitive.multiple_results = results == 0
 
-    def implementation(*_: Any, **__: Any) -> Any:
+    def implementation(*_: object, **__: object) -> NoReturn:
         raise outside(shown)
 
     def abstract(*avals: object, **params: object) -> object:
@@ -50,7 +53,7 @@ def _marker(name: str, rule: Callable[..., object], *, results: int, shown: str 
 
     takes_handle = name not in ("alloc", "buffer", "local") and "_" not in name
 
-    def batch(_: Any = (), axes: Any = (), **__: Any) -> Any:
+    def batch(_: object = (), axes: Axes = (), **__: object) -> NoReturn:
         if takes_handle and axes and axes[0] is not None:
             raise _given_a_buffer("jax.vmap")
         raise UnsupportedError.here(
@@ -58,7 +61,7 @@ def _marker(name: str, rule: Callable[..., object], *, results: int, shown: str 
             help="write the batch as a loop: `for k in qd.range(n):`, or apply jax.vmap to the whole qd.jit function",
         )
 
-    def differentiate(_: Any = (), tangents: Any = (), **__: Any) -> Any:
+    def differentiate(_: object = (), tangents: Sequence[object] = (), **__: object) -> NoReturn:
         if takes_handle and tangents and type(tangents[0]) is not ad.Zero:
             raise _given_a_buffer("jax.grad")
         raise GradientError.here(
@@ -95,7 +98,7 @@ def _nothing(*_: object, **__: object) -> list[object]:
     return []
 
 
-def _accessed(handle: Any, *_: Any, slices: Slices, **__: Any) -> ShapedArray:
+def _accessed(handle: ShapedArray, *_: object, slices: Slices, **__: object) -> ShapedArray:
     return ShapedArray(sliced_shape(slices), handle.dtype)
 
 
@@ -161,11 +164,11 @@ READS = {read_p, load_p, lget_p}
 MARKERS = ACCESSES | MAKERS | {*REGIONS, *BEGINS, *ENDS, while_test_p, break_p, continue_p, check_p}
 
 
-def _batched_read(primitive: Primitive) -> Callable[..., object]:
+def _batched_read(primitive: Primitive) -> Callable[..., tuple[object, int | None]]:
     """Returns the rule of `jax.vmap` over the index of a load: one load an element, stacked."""
     refuse, _ = _refusals[primitive]
 
-    def rule(operands: Any, axes: Any, **params: Any) -> Any:
+    def rule(operands: Sequence[jax.Array], axes: Axes, **params: object) -> tuple[object, int | None]:
         handle, *indices = operands
         handle_axis, *index_axes = axes
         size = next((x.shape[a] for x, a in zip(indices, index_axes, strict=True) if a is not None), None)
@@ -178,11 +181,11 @@ def _batched_read(primitive: Primitive) -> Callable[..., object]:
     return rule
 
 
-def _constant_jvp(primitive: Primitive) -> Callable[..., Any]:
+def _constant_jvp(primitive: Primitive) -> Callable[..., tuple[object, object]]:
     """Returns a rule of forward mode with zero tangents: memory is a constant to `jax.grad` of a pure function."""
     _, refuse = _refusals[primitive]
 
-    def rule(primals: Any, tangents: Any, **params: Any) -> Any:
+    def rule(primals: Sequence[jax.Array], tangents: Sequence[object], **params: object) -> tuple[object, object]:
         if type(tangents[0]) is not ad.Zero:
             return refuse(primals, tangents)
         out = primitive.bind(*primals, **params)
@@ -197,22 +200,24 @@ def _through(primitive: Primitive) -> None:
     Only for making and reading a whole buffer; a store into one under a transformation is refused.
     """
 
-    def batch(operands: Any, axes: Any, **params: Any) -> Any:
+    def batch(operands: Sequence[jax.Array], axes: Axes, **params: object) -> tuple[object, int | None]:
         return primitive.bind(*operands, **params), axes[0]
 
-    def differentiate(primals: Any, tangents: Any, **params: Any) -> Any:
+    def differentiate(
+        primals: Sequence[jax.Array], tangents: Sequence[object], **params: object
+    ) -> tuple[object, object]:
         return primitive.bind(*primals, **params), tangents[0]
 
     batching.primitive_batchers[primitive] = batch
     ad.primitive_jvps[primitive] = differentiate
 
 
-def _batched_check(operands: Any, axes: object, *, message: str) -> Any:
+def _batched_check(operands: Sequence[jax.Array], axes: object, *, message: str) -> tuple[object, object]:
     """Batches a check: it holds when it holds for all."""
     return check_p.bind(jnp.all(operands[0]), message=message), []
 
 
-def _checked_jvp(primals: Any, tangents: object, *, message: str) -> Any:
+def _checked_jvp(primals: Sequence[jax.Array], tangents: object, *, message: str) -> tuple[object, object]:
     """Checks in a derivative what the value checks."""
     return check_p.bind(*primals, message=message), []
 
@@ -228,17 +233,19 @@ def _through_load() -> None:
     """Defines rules of a load: from the content of a buffer that has a batch axis, or a tangent."""
     batch_indices, constant = _batched_read(load_p), _constant_jvp(load_p)
 
-    def element(slices: Slices, content: Any, *indices: Any) -> Any:
+    def element(slices: Slices, content: jax.Array, *indices: jax.Array) -> jax.Array:
         dynamic = iter(indices)
         return content[tuple(next(dynamic) if s is None else slice(*s) for s in slices)]
 
-    def batch(operands: Any, axes: Any, *, slices: Slices) -> Any:
+    def batch(operands: Sequence[jax.Array], axes: Axes, *, slices: Slices) -> tuple[object, int | None]:
         if axes[0] is None:
             return batch_indices(operands, axes, slices=slices)
         content = read_p.bind(operands[0])
         return jax.vmap(functools.partial(element, slices), in_axes=tuple(axes))(content, *operands[1:]), 0
 
-    def differentiate(primals: Any, tangents: Any, *, slices: Slices) -> Any:
+    def differentiate(
+        primals: Sequence[jax.Array], tangents: Sequence[Any], *, slices: Slices
+    ) -> tuple[object, object]:
         if type(tangents[0]) is ad.Zero:
             return constant(primals, tangents, slices=slices)
         return load_p.bind(*primals, slices=slices), element(slices, tangents[0], *primals[1:])

@@ -11,7 +11,9 @@ from qdtrace.trace.indexing import as_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import NoReturn
 
+    import jax
     from jax import Array
 else:
     Array = object  # to a type checker a buffer or cell is an array; JAX looks for `__jax_array__`
@@ -40,10 +42,10 @@ class ArrayOperators(StrictAttributes, Array):
     __array_ufunc__ = None
     """Makes NumPy scalars and arrays leave `np_value + self` to this class."""
 
-    def __jax_array__(self) -> Any:
+    def __jax_array__(self) -> jax.Array:
         raise AssertionError(type(self))
 
-    def _delegated(self, name: str) -> Any:
+    def _delegated(self, name: str) -> object:
         return getattr(self.__jax_array__(), name)
 
     def __hash__(self) -> int:
@@ -58,22 +60,22 @@ class ArrayOperators(StrictAttributes, Array):
             help="store a value in its place, or copy what stays into a smaller one",
         )
 
-    def __array__(self, *_: Any, **__: Any) -> Any:
+    def __array__(self, *_: object, **__: object) -> NoReturn:
         raise TraceTypeError.here(
             "NumPy needs a concrete array, got one that is being traced",
             help="use the function of the same name in jax.numpy; index a constant table as `jnp.array(table)[i]`",
         )
 
 
-def _binary(function: Callable[[Any, Any], Any], swapped: bool) -> Callable[[Any, Any], Any]:
-    def method(self: ArrayOperators, other: Any) -> Any:
+def _binary(function: Callable[[Any, Any], object], swapped: bool) -> Callable[[ArrayOperators, object], object]:
+    def method(self: ArrayOperators, other: object) -> object:
         a, b = self.__jax_array__(), as_value(other)
         return function(b, a) if swapped else function(a, b)
 
     return method
 
 
-def of_content(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def of_content(function: Callable[[jax.Array], object]) -> Callable[[ArrayOperators], object]:
     """Returns the method that applies a function to the content of memory."""
     return lambda self: function(self.__jax_array__())
 

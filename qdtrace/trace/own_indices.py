@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import CodeType
 
+    from qdtrace.trace.compat import Var
+    from qdtrace.trace.jaxprs import AnyJaxpr, Atom
+
 
 LANES = "lanes"
 """The hint of a loop whose body is a function of one element: there JAX's rules hold."""
@@ -60,10 +63,10 @@ def check_indices(items: Sequence[JaxprEqn], *, in_thread: bool = False) -> list
     return _checked(made) if in_thread else made
 
 
-def _checked(items: Sequence[JaxprEqn]) -> list[Any]:
+def _checked(items: Sequence[JaxprEqn]) -> list[JaxprEqn]:
     """Returns the items with checks in place of JAX's wrapping, where a subscript of the user made it."""
-    out: list[Any] = []
-    makers: dict[Any, int] = {}
+    out: list[JaxprEqn] = []
+    makers: dict[Atom, int] = {}
     for item in items:
         if item.primitive in (lax.dynamic_slice_p, lax.gather_p):
             array = _subscripted(item)
@@ -83,7 +86,7 @@ def _called(eqn: JaxprEqn) -> JaxprEqn:
     return eqn if all(params[name] is value for name, value in eqn.params.items()) else eqn.replace(params=params)
 
 
-_bodies: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+_bodies: WeakKeyDictionary[AnyJaxpr, AnyJaxpr | None] = WeakKeyDictionary()
 """Jaxprs with their checked form, or None if nothing in them is checked."""
 
 
@@ -102,9 +105,9 @@ def _body(value: Any) -> Any:
 # -- one access -------------------------------------------------------------------------------------------------------
 
 
-def _access(eqn: JaxprEqn, array: str, out: list[object], makers: dict[Any, int]) -> JaxprEqn:
+def _access(eqn: JaxprEqn, array: str, out: list[JaxprEqn], makers: dict[Atom, int]) -> JaxprEqn:
     """Returns the access, after its indices were checked in `out`."""
-    operands: list[Any] = list(eqn.invars)
+    operands: list[Atom] = list(eqn.invars)
     access = _Access(eqn, array, out, makers)
     if eqn.primitive is lax.gather_p:
         operands[1] = access.index(operands[1], list(eqn.params["dimension_numbers"].start_index_map))
@@ -119,14 +122,14 @@ class _Access:
 
     eqn: JaxprEqn
     array: str
-    out: list[Any]
-    makers: dict[Any, int]
+    out: list[JaxprEqn]
+    makers: dict[Atom, int]
 
-    def index(self, operand: Any, axes: list[int]) -> Any:
+    def index(self, operand: Atom, axes: list[int]) -> Atom:
         """Returns the variable of the checked index, or of indices of several axes side by side."""
         maker = self.made_by(operand)
         if maker is not None and maker.primitive is lax.concatenate_p and len(axes) > 1:
-            rest, parts = list(axes), list[Any]()
+            rest, parts = list(axes), list["Atom"]()
             for part in maker.invars:
                 parts.append(self.index(part, rest[: part.aval.shape[-1]]))
                 rest = rest[part.aval.shape[-1] :]
@@ -147,23 +150,23 @@ class _Access:
                 return operand
         return self.append(self.check(operand, axes[0]), operand) if _is_unsigned(source) else operand
 
-    def made_by(self, atom: object) -> Any:
+    def made_by(self, atom: Atom) -> JaxprEqn | None:
         position = None if isinstance(atom, Literal) else self.makers.get(atom)
         return None if position is None else self.out[position]
 
-    def check(self, index: Any, axis: int) -> JaxprEqn:
-        shape: tuple[int, ...] = self.eqn.invars[0].aval.shape  # pyright: ignore[reportAttributeAccessIssue]
+    def check(self, index: Atom, axis: int) -> JaxprEqn:
+        shape: tuple[int, ...] = self.eqn.invars[0].aval.shape
         told = {"size": shape[axis], "axis": axis, "shape": tuple(shape), "array": self.array}
         return self.eqn.replace(primitive=inside_p, invars=[index], params=told, effects=frozenset())
 
-    def append(self, eqn: JaxprEqn, like: Any) -> Any:
+    def append(self, eqn: JaxprEqn, like: Atom) -> Var:
         var = compat.new_var(like)
         self.makers[var] = len(self.out)
         self.out.append(eqn.replace(outvars=[var]))
         return var
 
 
-def _is_unsigned(atom: Any) -> bool:
+def _is_unsigned(atom: Atom) -> bool:
     """Returns whether an index is unsigned, so that JAX does not wrap it."""
     return jnp.issubdtype(atom.aval.dtype, jnp.unsignedinteger)
 

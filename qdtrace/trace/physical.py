@@ -15,15 +15,14 @@ from qdtrace.trace.dtypes import is_key
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from jax.core import ShapedArray
-
     from qdtrace.errors import Loc
+    from qdtrace.trace.jaxprs import Shaped
 
-PLAIN: dict[Any, DType] = {d.numpy: d for d in DType}
+PLAIN: dict[object, DType] = {d.numpy: d for d in DType}
 """Element types that graphs have."""
 
 
-def is_pair(aval: ShapedArray) -> bool:
+def is_pair(aval: Shaped) -> bool:
     """Returns whether values of an aval are PRNG keys or complex numbers, whose elements are pairs of scalars."""
     dtype = aval.dtype
     return not isinstance(dtype, np.dtype) or dtype.kind == "c"
@@ -38,16 +37,16 @@ def physical(value: Any) -> Any:
     return value
 
 
-def logical(value: Any, aval: Any) -> Any:
+def logical(value: jax.Array, aval: Shaped) -> jax.Array:
     """Returns the value of an abstract type from its `physical` array."""
     if is_key(aval):
-        return jax.random.wrap_key_data(value, impl=jax.random.key_impl(aval))
+        return jax.random.wrap_key_data(value, impl=jax.random.key_impl(aval))  # type: ignore[arg-type]
     if is_pair(aval):
         return jax.lax.complex(value[..., 0], value[..., 1])
     return value
 
 
-def part_dtype(dtype: Any, loc: Callable[[], Loc | None]) -> DType | None:
+def part_dtype(dtype: object, loc: Callable[[], Loc | None]) -> DType | None:
     """Returns the element type of a graph for values of a dtype, or for the parts of a pair; None if there is none.
 
     Raises UnsupportedError for a kind of random key that graphs do not compute, at the source line that `loc` gives.

@@ -96,7 +96,7 @@ def placed(eqn: JaxprEqn, *, in_arrays: bool) -> JaxprEqn:
     """Returns the equation; in a loop, one that reads or stores a whole small buffer loads or stores its elements."""
     if in_arrays or eqn.primitive not in (markers.read_p, markers.assign_p):
         return eqn
-    shape: tuple[int, ...] = eqn.invars[0].aval.shape  # type: ignore[attr-defined]
+    shape: tuple[int, ...] = eqn.invars[0].aval.shape
     if math.prod(shape) > WHOLE_LIMIT:
         raise too_large(shape, eqn_loc(eqn))
     primitive = markers.load_p if eqn.primitive is markers.read_p else markers.store_p

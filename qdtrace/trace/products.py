@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qdtrace.trace import compat
 from qdtrace.trace.markers import for_p, while_p
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from qdtrace.trace.compat import JaxprEqn
 
 FACTORISATIONS = frozenset({
     "cholesky", "geqrf", "householder_product", "lu", "ormqr", "triangular_solve", "tridiagonal_solve",
@@ -18,13 +20,13 @@ UNKNOWN_TRIPS = 16
 """Iterations that a loop of unknown trip count is taken to have."""
 
 
-def multiplications(eqn: Any) -> int:
+def multiplications(eqn: JaxprEqn) -> int:
     """Returns the multiplications of a product."""
     (contracted, _), _ = eqn.params["dimension_numbers"]
     return eqn.outvars[0].aval.size * prod(eqn.invars[0].aval.shape[k] for k in contracted)
 
 
-def matrix_work(items: Iterable[Any], least: int) -> int:
+def matrix_work(items: Iterable[JaxprEqn], least: int) -> int:
     """Returns the multiplications of the products and factorisations of arrays of more than `least` elements.
 
     Args:

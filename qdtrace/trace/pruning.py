@@ -16,6 +16,8 @@ from qdtrace.trace.tree import body_of, bounds_of, inner_equations
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
 
+    from qdtrace.trace.jaxprs import Atom
+
 
 def prune(items: Sequence[JaxprEqn], results: Iterable[object], checked: Container[Var]) -> list[JaxprEqn]:
     """Returns the equations without those without effect whose results are not used.
@@ -59,11 +61,11 @@ class _Pruner:
     def _may_fail(self, read: JaxprEqn) -> bool:
         """Returns False if each index is seen to be in range; the importer and passes prove more."""
         handle, *indices = read.invars
-        shape: tuple[int, ...] = handle.aval.shape  # type: ignore[attr-defined]
+        shape: tuple[int, ...] = handle.aval.shape
         sizes = [n for n, entry in zip(shape, read.params.get("slices", ()), strict=False) if entry is None]
         return not all(map(self._is_inside, indices, sizes))
 
-    def _is_inside(self, index: Any, size: int) -> bool:
+    def _is_inside(self, index: Atom, size: int) -> bool:
         if isinstance(index, Literal):
             return 0 <= int(index.val) < size
         values = self.counters.get(index)

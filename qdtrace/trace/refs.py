@@ -7,7 +7,7 @@ only in the body that it was made in: the next iteration would not see the chang
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qdtrace.errors import TraceValueError, UnsupportedError
 from qdtrace.trace import compat, markers
@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from qdtrace.errors import Loc
+    from qdtrace.trace.compat import JaxprEqn, Var
+    from qdtrace.trace.jaxprs import AnyJaxpr, Atom
 
 
-def without_refs(closed: Any) -> Any:
+def without_refs(closed: AnyJaxpr) -> AnyJaxpr:
     """Returns a closed jaxpr without references, itself if it has none.
 
     Raises UnsupportedError for a reference that was made outside of the function, and TraceValueError for one that
@@ -28,7 +30,7 @@ def without_refs(closed: Any) -> Any:
     jaxpr = compat.open_jaxpr(closed)
     if all(isinstance(e, compat.QdEffect) for e in jaxpr.effects):
         return closed
-    eqns: Sequence[Any] = jaxpr.eqns
+    eqns: Sequence[JaxprEqn] = jaxpr.eqns
     outside = {v for v in jaxpr.constvars if is_ref(v)}
     if not outside and not any(is_ref(v) for eqn in eqns for v in eqn.outvars):
         return closed
@@ -42,7 +44,7 @@ def without_refs(closed: Any) -> Any:
         ) from None
 
 
-def is_ref(value: Any) -> bool:
+def is_ref(value: object) -> bool:
     """Returns whether a variable, a tracer or an argument is a reference."""
     return isinstance(getattr(value, "aval", None), compat.AbstractRef)
 
@@ -56,9 +58,9 @@ def refusal(loc: Loc | None) -> UnsupportedError:
     )
 
 
-def _check_places(eqns: Sequence[Any], outside: set[Any]) -> None:
-    homes: dict[Any, Any] = {}
-    bodies: list[object] = [None]
+def _check_places(eqns: Sequence[JaxprEqn], outside: set[Var]) -> None:
+    homes: dict[Atom, JaxprEqn | None] = {}
+    bodies: list[JaxprEqn | None] = [None]
     for eqn in eqns:
         if eqn.primitive in markers.BEGINS:
             bodies.append(eqn)

@@ -38,12 +38,13 @@ from qdtrace.trace.structure import NAMES, OpenBody, closed_over, has_arrays, sh
 from qdtrace.trace.tree import Root
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from qdtrace.trace.compat import Jaxpr
+    from qdtrace.trace.jaxprs import AnyJaxpr, Atom
 
 
-def restructure(closed_jaxpr: Any, *, is_function: bool = False, has_refs: bool = False) -> Root:
+def restructure(closed_jaxpr: AnyJaxpr, *, is_function: bool = False, has_refs: bool = False) -> Root:
     """Returns the equations of a traced function, or of a jaxpr inside of `lax` control flow, with those of regions in
     their bodies. Where references of JAX have become values, a statement whose value is dropped may do something."""
     jaxpr = compat.open_jaxpr(closed_jaxpr)
@@ -54,7 +55,7 @@ def restructure(closed_jaxpr: Any, *, is_function: bool = False, has_refs: bool 
     for var, value in zip(jaxpr.constvars, compat.constants_of(closed_jaxpr), strict=True):
         build.add_constant(var, value, _first_user(jaxpr, var) if is_dead(value) else None)
     build.handles.update(jaxpr.invars[k] for k in handle_inputs(jaxpr))
-    env: dict[Var, Any] = {}
+    env: dict[Var, Atom] = {}
     build.run(jaxpr, env, root.constants)
     if build.region is not build.outermost:
         raise _unbalanced(build.region, None)
@@ -88,7 +89,7 @@ class _Builder:
         self.handles: set[Var] = set()
         self.history = History(self.makers, root.constants)
         self.time = 0
-        self.forwards: dict[Var, Any] = {}
+        self.forwards: dict[Var, Atom] = {}
         """Results of control flow that are a handle passed through."""
         self.checked: dict[int, Any] = {}
         """Inner jaxprs without dead values, by identity."""
@@ -117,11 +118,11 @@ class _Builder:
 
     # -- one jaxpr ----------------------------------------------------------------------------------------------
 
-    def run(self, jaxpr: Jaxpr, env: dict[Var, Any], values: Mapping[Var, Any]) -> None:
+    def run(self, jaxpr: Jaxpr, env: dict[Var, Atom], values: Mapping[Var, object]) -> None:
         for eqn in first_trips(jaxpr.eqns, values, env):
             self.equation(eqn, env)
 
-    def equation(self, eqn: JaxprEqn, env: dict[Var, Any]) -> None:
+    def equation(self, eqn: JaxprEqn, env: dict[Var, Atom]) -> None:
         self.time += 1
         primitive = eqn.primitive
         if primitive in markers.ENDS:
@@ -129,7 +130,7 @@ class _Builder:
             return
         if compat.is_breakpoint(eqn):
             eqn = showing(eqn, [self.is_seen(self.resolve(a, env)) for a in eqn.invars])
-        inputs: list[Any] = []
+        inputs: list[Atom] = []
         takes_handle = False
         as_named = not env and not self.forwards  # nothing is renamed: the usual case, and the fast one
         for operand in eqn.invars:
@@ -151,7 +152,7 @@ class _Builder:
             self.check_constants(eqn)
             self.append(eqn)
 
-    def resolve(self, atom: Any, env: dict[Var, Any]) -> Any:
+    def resolve(self, atom: Atom, env: dict[Var, Atom]) -> Atom:
         if isinstance(atom, Literal) or (atom not in env and atom not in self.forwards):
             return atom
         atom = env.get(atom, atom)
@@ -159,10 +160,10 @@ class _Builder:
             atom = self.forwards[atom]
         return atom
 
-    def is_handle(self, atom: Any) -> bool:
+    def is_handle(self, atom: Atom) -> bool:
         return not isinstance(atom, Literal) and atom in self.handles
 
-    def renamed(self, eqn: JaxprEqn, inputs: list[Any], env: dict[Var, Any]) -> JaxprEqn:
+    def renamed(self, eqn: JaxprEqn, inputs: list[Atom], env: dict[Var, Atom]) -> JaxprEqn:
         """Returns the equation on resolved operands; results bound already (of a body inlined twice) get new names."""
         outputs: list[Var] | None = None
         for k, var in enumerate(eqn.outvars):
@@ -180,13 +181,13 @@ class _Builder:
         for var in eqn.outvars:
             self.define(var, eqn)
 
-    def inline(self, eqn: JaxprEqn, inner: Any, inputs: list[Any], env: dict[Var, Any]) -> None:
+    def inline(self, eqn: JaxprEqn, inner: AnyJaxpr, inputs: list[Atom], env: dict[Var, Atom]) -> None:
         jaxpr = compat.open_jaxpr(inner)
         opened, has_rule = self.region, eqn.primitive.name in RULED
-        local: dict[Var, Any] = dict(zip(jaxpr.invars, inputs[len(inputs) - len(jaxpr.invars) :], strict=True))
+        local: dict[Var, Atom] = dict(zip(jaxpr.invars, inputs[len(inputs) - len(jaxpr.invars) :], strict=True))
         for var, value in zip(jaxpr.constvars, compat.constants_of(inner), strict=True):
-            local[var] = compat.new_var(var)
-            self.add_constant(local[var], value, eqn)
+            local[var] = own = compat.new_var(var)
+            self.add_constant(own, value, eqn)
         self.run(jaxpr, local, constants(inner))
         if self.region is not opened:
             raise _unbalanced(self.region, eqn)
@@ -295,7 +296,7 @@ class _Builder:
         region, is_present = self.history.read(loaded)
         load = None if region is None else self.makers[loaded]
         if (in_place and load is None) or (load is not None and load.invars[0] is handle):
-            old: list[Any] = [] if load is None else list(load.invars[1:])
+            old: list[Atom] = [] if load is None else list(load.invars[1:])
             same_form = load is not None and load.params["slices"] == slices
             same = same_form and self.history.all_equal(old, indices)
             if in_place:
@@ -323,7 +324,7 @@ class _Builder:
 
     # -- checks -------------------------------------------------------------------------------------------------
 
-    def check_scope(self, atom: Any, eqn: JaxprEqn | None) -> None:
+    def check_scope(self, atom: Var, eqn: JaxprEqn | None) -> None:
         home = self.homes[atom]
         if home is not self.region and not self.is_known(atom):  # the first alone is quick
             raise self.leak(atom, home, eqn)
@@ -332,7 +333,7 @@ class _Builder:
         """Returns whether the open region, or one around it, has made the value."""
         return any(body is self.homes[atom] for body in self.region.outward())
 
-    def is_seen(self, atom: Any) -> bool:
+    def is_seen(self, atom: Atom) -> bool:
         """Returns whether a breakpoint at this place can show the value."""
         return isinstance(atom, Literal) or (
             self.is_known(atom) and atom not in self.handles and atom.aval.size <= MOST
@@ -357,7 +358,7 @@ class _Builder:
             help="store it in a buffer, or in a qd.local made before the loop or condition",
         )
 
-    def result(self, atom: Any, env: dict[Var, Any]) -> Any:
+    def result(self, atom: Atom, env: dict[Var, Atom]) -> Atom:
         atom = self.resolve(atom, env)
         if not isinstance(atom, Literal):
             self.check_scope(atom, None)
@@ -378,14 +379,14 @@ class _Builder:
                 help="give an element, `x[i]`, or what a qd.local holds, `c.value`; or use the whole array outside of "
                 "the loop",
             )
-        inputs: list[Any] = list(eqn.invars)
+        inputs: list[Atom] = list(eqn.invars)
         for k, atom in enumerate(inputs):
             if k >= skip and self.is_handle(atom):
-                inputs[k] = compat.new_var(atom)
+                inputs[k] = content = compat.new_var(atom)
                 read = eqn.replace(
-                    primitive=markers.read_p, invars=[atom], outvars=[inputs[k]], params={}, effects={compat.QD}
+                    primitive=markers.read_p, invars=[atom], outvars=[content], params={}, effects={compat.QD}
                 )
-                self.history.reads[inputs[k]] = (self.region, self.time)
+                self.history.reads[content] = (self.region, self.time)
                 self.append(read)
         return eqn.replace(invars=inputs)
 
@@ -414,7 +415,7 @@ class _Builder:
                 self.checked[id(inner)] = inner
 
 
-def _differ(first: list[object], second: list[object]) -> bool:
+def _differ(first: Sequence[Atom], second: Sequence[Atom]) -> bool:
     """Returns whether two lists of indices surely name different elements: they differ in a constant."""
     pairs = zip(first, second, strict=True)
     return any(isinstance(a, Literal) and isinstance(b, Literal) and a.val != b.val for a, b in pairs)

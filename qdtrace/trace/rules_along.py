@@ -15,7 +15,7 @@ from qdtrace.frozen import frozen
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 
 @frozen(eq=False)
@@ -28,17 +28,17 @@ class RuleAlong:
     returns, then the values of those that are `moving`.
     """
 
-    params: dict[str, Any]
+    params: Mapping[str, Any]
     changing: Sequence[int]
     moving: Sequence[int]
 
     @property
-    def f(self) -> Any:
+    def f(self) -> Callable[..., object]:
         """The function of the user."""
         return self.params["bwd"].f
 
     @property
-    def debug_info(self) -> Any:
+    def debug_info(self) -> object:
         """Debug info of the backward function."""
         return self.params["bwd"].debug_info
 
@@ -55,14 +55,14 @@ class RuleAlong:
         k -= count
         return [count + len(self.changing) + wanted + self.moving.index(k)] if k in self.moving else []
 
-    def call_wrapped(self, *operands: Any) -> list[Any]:
+    def call_wrapped(self, *operands: jax.Array) -> list[jax.Array]:
         """Returns the cotangents that are wanted."""
         outs, ends = self.params["out_avals"], self.params["num_res"] + len(self.changing)
         residuals, changes = operands[: self.params["num_res"]], operands[self.params["num_res"] : ends]
         turned, cotangents = operands[ends : ends + len(outs)], operands[ends + len(outs) :]
         real = [k for k, aval in enumerate(outs) if jnp.issubdtype(aval.dtype, jnp.inexact)]
 
-        def backward(changing: Sequence[Any], cotangent: Sequence[Any]) -> list[Any]:
+        def backward(changing: Sequence[jax.Array], cotangent: Sequence[jax.Array]) -> list[jax.Array]:
             known, asked = dict(zip(self.changing, changing, strict=True)), dict(zip(real, cotangent, strict=True))
             given = [known.get(k, x) for k, x in enumerate(residuals)]
             found = compat.transposed(self.params, given, [asked.get(k, x) for k, x in enumerate(cotangents)])
@@ -73,7 +73,7 @@ class RuleAlong:
         return [*tangents, *(values[k] for k in self.moving)]
 
 
-def rule_along(params: dict[str, Any], changing: Sequence[int], moving: Sequence[int]) -> dict[str, Any]:
+def rule_along(params: Mapping[str, Any], changing: Sequence[int], moving: Sequence[int]) -> dict[str, Any]:
     """Returns parameters of the `custom_lin` equation of another one's results and their tangents.
 
     Its operands are residuals, tangents of those that are `changing`, linear ones, and tangents of those that are

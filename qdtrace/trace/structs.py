@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform, overload
 import jax
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 T = TypeVar("T")
 
@@ -56,17 +56,17 @@ def _register(cls: type) -> None:
     static = tuple(f.name for f in fields if f.metadata.get("static", False))
     data = tuple(f.name for f in fields if f.name not in static)
 
-    def flatten(tree: Any) -> tuple[tuple[Any, ...], tuple[Any, ...], tuple[str, ...]]:
+    def flatten(tree: object) -> tuple[tuple[object, ...], tuple[object, ...], tuple[str, ...]]:
         return tuple(getattr(tree, n) for n in data), tuple(getattr(tree, n) for n in static), data
 
-    def unflatten(held: tuple[Any, ...], children: Any) -> Any:
+    def unflatten(held: tuple[object, ...], children: Iterable[object]) -> object:
         # Leaves may be anything while JAX handles trees: no __init__, which could check or convert them.
         tree = object.__new__(cls)
         for name, value in zip((*data, *static), (*children, *held), strict=True):
             object.__setattr__(tree, name, value)
         return tree
 
-    def flatten_with_keys(tree: Any) -> tuple[tuple[tuple[Any, Any], ...], tuple[Any, ...]]:
+    def flatten_with_keys(tree: object) -> tuple[tuple[tuple[Any, object], ...], tuple[object, ...]]:
         children, held, _ = flatten(tree)
         return tuple(zip(map(jax.tree_util.GetAttrKey, data), children, strict=True)), held
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from qdtrace.errors import Loc
     from qdtrace.trace.compat import Jaxpr, JaxprEqn, Var
+    from qdtrace.trace.jaxprs import Atom
 
 NAMES = {"for": "qd.range", "while": "qd.while_", "when": "qd.when", "root": "function"}
 """User-visible name of each kind of region."""
@@ -32,7 +33,7 @@ class OpenBody:
     is_function: bool = False
     """True if the root is the traced function, not a jaxpr inside of `lax` control flow."""
     items: list[JaxprEqn] = field(default_factory=list["JaxprEqn"])
-    tests: list[Any] = field(default_factory=list[Any])
+    tests: list[Jaxpr] = field(default_factory=list["Jaxpr"])
     """The jaxpr of the condition of a `while`."""
 
     @property
@@ -49,7 +50,8 @@ class OpenBody:
 
     def closed(self) -> JaxprEqn:
         """Returns the equation of the region."""
-        eqn: Any = self.eqn
+        eqn = self.eqn
+        assert eqn is not None
         jaxprs = closed_over(self.items, eqn.outvars), *self.tests
         return region_of(eqn, eqn.invars, jaxprs, bounds=len(eqn.invars), own=len(eqn.outvars))
 
@@ -57,22 +59,23 @@ class OpenBody:
 def static_bounds(loop: JaxprEqn) -> range | None:
     """Returns the indices of a `for` whose bounds are constants, else None."""
     bounds = bounds_of(loop)
-    return range(*(int(b.val) for b in bounds)) if all(isinstance(b, compat.Literal) for b in bounds) else None
+    known = [int(b.val) for b in bounds if isinstance(b, compat.Literal)]
+    return range(*known) if len(known) == len(bounds) else None
 
 
-def closed_over(eqns: Sequence[JaxprEqn], own: Sequence[Var] = (), results: Sequence[Any] = ()) -> Any:
+def closed_over(eqns: Sequence[JaxprEqn], own: Sequence[Var] = (), results: Sequence[Atom] = ()) -> Jaxpr:
     """Returns a jaxpr that takes `own`, then all variables that the equations read and do not bind, in order."""
-    bound, free = set(own), dict[Any, None]()
+    bound, free = set(own), dict["Var", None]()
     for eqn in eqns:
         for v in eqn.invars:  # a loop: it is run for each equation of a trace
             if v.__class__ is not compat.Literal and v not in bound:
-                free[v] = None
+                free[v] = None  # type: ignore[index]
         bound.update(eqn.outvars)
     free.update((v, None) for v in results if not isinstance(v, compat.Literal) and v not in bound)
     return compat.jaxpr_of(eqns, [*own, *free], results)
 
 
-def region_of(like: Any, first: Sequence[Any], jaxprs: tuple[Any, ...], **params: Any) -> JaxprEqn:
+def region_of(like: JaxprEqn, first: Sequence[Atom], jaxprs: tuple[Jaxpr, ...], **params: object) -> JaxprEqn:
     """Returns a region, made of another one or of a begin marker, on operands of the same names as in its jaxprs."""
     params = {**like.params, **params, "jaxprs": jaxprs}
     effects = frozenset({compat.QD}).union(*(jaxpr.effects for jaxpr in jaxprs))
@@ -88,7 +91,7 @@ def with_bodies(
     if item.primitive not in REGIONS:
         return item
 
-    def changed(jaxpr: Jaxpr) -> object:
+    def changed(jaxpr: Jaxpr) -> Jaxpr:
         eqns, results = change(jaxpr.eqns), named(jaxpr.outvars, names or {})
         same = len(eqns) == len(jaxpr.eqns) and all(map(operator.is_, (*eqns, *results), (*jaxpr.eqns, *jaxpr.outvars)))
         return jaxpr if same else closed_over(eqns, jaxpr.invars[: item.params["own"]], results)

@@ -33,7 +33,14 @@ from qdtrace.trace.tree import captured, equations_in
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
-    from qdtrace.trace.compat import JaxprEqn, Primitive, Var
+    from qdtrace.trace.compat import Jaxpr, JaxprEqn, Primitive, Var
+    from qdtrace.trace.jaxprs import Atom
+
+    Operands = Sequence[jax.Array]
+    Tangents = Sequence[jax.Array | ad.Zero]
+    Params = dict[str, Any]
+    Both = tuple[object, object]
+    """Results and their tangents."""
 
 WRITES = (markers.store_p, markers.lset_p, markers.assign_p, markers.accum_p, markers.accum_along_p)
 
@@ -44,7 +51,7 @@ _twins: ContextVar[set[int] | None] = ContextVar("qdtrace_twins", default=None)
 """Uids of allocations that have a twin, while tangents are made."""
 
 
-def has_tangent(var: Any) -> bool:
+def has_tangent(var: Atom) -> bool:
     """Returns whether a variable is a real or complex float: nothing else has a derivative."""
     return bool(jnp.issubdtype(var.aval.dtype, jnp.inexact))
 
@@ -56,9 +63,9 @@ class Along:
     tangents: dict[Var, Var]
     uses: Counter[Var]
     """Number of reads of each variable, in all items."""
-    renamed: dict[Var, Any] = field(default_factory=dict[Any, Any])
+    renamed: dict[Var, Atom] = field(default_factory=dict["Var", "Atom"])
     """Variable -> the variable that replaces it by now."""
-    constants: dict[Var, Any] = field(default_factory=dict[Any, Any])
+    constants: dict[Var, object] = field(default_factory=dict["Var", object])
     """New variables of known values."""
 
     def equations(self, eqns: Sequence[JaxprEqn]) -> list[JaxprEqn]:
@@ -84,17 +91,19 @@ class Along:
                 self.tangents[var] = self._variable(next(results))
         return out
 
-    def _variable(self, atom: Any) -> Var:
+    def _variable(self, atom: Atom) -> Var:
         if not isinstance(atom, compat.Literal):
             return atom
-        aval: Any = atom.aval
+        aval = atom.aval
         value = np.asarray(atom.val, aval.dtype)
         var = compat.new_scalar(value.dtype)
         self.constants[var] = value
         return var
 
 
-def _tangents_of(invars: Sequence[Var], outvars: Sequence[Var], eqns: Sequence[JaxprEqn], given: Container[Var]) -> Any:
+def _tangents_of(
+    invars: Sequence[Var], outvars: Sequence[Var], eqns: Sequence[JaxprEqn], given: Container[Var]
+) -> tuple[Jaxpr, Sequence[Any], Sequence[bool]]:
     """Returns what `compat.jvp_of` returns of equations, for those of `invars` that are `given` a tangent.
 
     Raises GradientError where JAX has no tangents.
@@ -151,7 +160,7 @@ def _reads(items: Iterable[JaxprEqn]) -> Iterator[Var]:
     return (v for e in equations_in(items) for v in e.invars if not isinstance(v, compat.Literal))
 
 
-def reached(items: list[JaxprEqn], found: set[Any], memory: dict[Var, None]) -> set[Any]:
+def reached(items: list[JaxprEqn], found: set[Var | int], memory: dict[Var, None]) -> set[Var | int]:
     """Returns the variables that may have a tangent if those `found` have one, and uids of the allocations among them.
 
     Adds to `memory` the buffers and cells that are made here.
@@ -172,13 +181,13 @@ def reached(items: list[JaxprEqn], found: set[Any], memory: dict[Var, None]) -> 
     return found
 
 
-def _spread(eqn: JaxprEqn, found: set[Any], memory: dict[Var, None]) -> None:
+def _spread(eqn: JaxprEqn, found: set[Var | int], memory: dict[Var, None]) -> None:
     primitive, operands = eqn.primitive, [v for v in eqn.invars if not isinstance(v, compat.Literal)]
     if primitive in WRITES:
         count = 1 << eqn.params.get("directions", 0)
         handles, values = eqn.invars[:count], eqn.invars[count : 2 * count]
         if any(v in found for v in (*handles, *values) if not isinstance(v, compat.Literal)):
-            found.update(handles)
+            found.update(handles)  # type: ignore[arg-type]
         return
     if primitive is markers.atomic_p:
         if any(v in found for v in operands):
@@ -208,7 +217,7 @@ def _allocations(eqn: JaxprEqn) -> Iterator[int]:
 # The rules of markers on twins.
 
 
-def _twin_of_maker(primitive: Primitive, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
+def _twin_of_maker(primitive: Primitive, primals: Operands, tangents: Tangents, params: Params) -> Both:
     out = primitive.bind(*primals, **params)
     if params["uid"] not in (_twins.get() or ()):
         return out, ad.Zero(compat.tangent_type(out))
@@ -216,18 +225,18 @@ def _twin_of_maker(primitive: Primitive, primals: Any, tangents: Any, params: di
     return out, primitive.bind(*more, **{**params, "uid": new_uid()})
 
 
-def _twin_of_read(primitive: Primitive, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
+def _twin_of_read(primitive: Primitive, primals: Operands, tangents: Tangents, params: Params) -> Both:
     out = primitive.bind(*primals, **params)
     if type(tangents[0]) is ad.Zero:
         return out, ad.Zero(compat.tangent_type(out))
     return out, primitive.bind(tangents[0], *primals[1:], **params)
 
 
-def _twin_of_reach(primitive: Primitive, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
+def _twin_of_reach(primitive: Primitive, primals: Operands, tangents: Tangents, params: Params) -> Both:
     return primitive.bind(*primals, **params), []
 
 
-def _twin_of_write(primitive: Primitive, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
+def _twin_of_write(primitive: Primitive, primals: Operands, tangents: Tangents, params: Params) -> Both:
     handle, value = tangents[:2]
     if params.get("op", "add") != "add" and type(handle) is not ad.Zero:
         # all of its handles have a twin: see `_spread`
@@ -240,7 +249,7 @@ def _twin_of_write(primitive: Primitive, primals: Any, tangents: Any, params: di
     return [], []
 
 
-def _accumulation_along(primals: Any, tangents: Any, directions: int = 0, **params: Any) -> None:
+def _accumulation_along(primals: Operands, tangents: Tangents, directions: int = 0, **params: object) -> None:
     """Differentiates an accumulation by `max`, `min` or `mul` along one more direction."""
     count = 1 << directions
     handles, values, indices = primals[:count], primals[count : 2 * count], primals[2 * count :]
@@ -249,7 +258,7 @@ def _accumulation_along(primals: Any, tangents: Any, directions: int = 0, **para
     markers.accum_along_p.bind(*handles, *twins, *values, *changes, *indices, **params)
 
 
-def _twin_of_atomic(primitive: Primitive, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
+def _twin_of_atomic(primitive: Primitive, primals: Operands, tangents: Tangents, params: Params) -> Both:
     out = primitive.bind(*primals, **params)
     if all(type(t) is ad.Zero for t in tangents):
         return out, ad.Zero(compat.tangent_type(out))
@@ -260,11 +269,11 @@ def _twin_of_atomic(primitive: Primitive, primals: Any, tangents: Any, params: d
     return out, primitive.bind(handle, value, *primals[2:], **params)
 
 
-def _tangents_of_region(primitive: Primitive, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
+def _tangents_of_region(primitive: Primitive, primals: Operands, tangents: Tangents, params: Params) -> Both:
     """Binds the region with a body that has tangents; nothing is differentiated through the condition of a loop."""
     count, own, (body, *tests) = params["bounds"], params["own"], params["jaxprs"]
     names, outside = captured(params), body.invars[own:]
-    values = dict(zip(names, primals[count:], strict=True))
+    values: dict[Var, Any] = dict(zip(names, primals[count:], strict=True))
     given = {v: t for v, t in zip(names, tangents[count:], strict=True) if type(t) is not ad.Zero}
     made, constants, _ = _tangents_of(body.invars, (), body.eqns, given)
     operands = [*(values[v] for v in outside), *(given[v] for v in outside if v in given), *constants]
@@ -274,7 +283,7 @@ def _tangents_of_region(primitive: Primitive, primals: Any, tangents: Any, param
     return [], []
 
 
-def _tangents_of_transposed(primitive: Primitive, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
+def _tangents_of_transposed(primitive: Primitive, primals: Operands, tangents: Tangents, params: Params) -> Both:
     """Returns results and tangents of a linear function of which only the transpose is known.
 
     Both are results of one equation, as its transpose needs the cotangents of both.
@@ -291,7 +300,7 @@ def _tangents_of_transposed(primitive: Primitive, primals: Any, tangents: Any, p
     return found[:results], found[results:]
 
 
-def _tangents_of_taught(primitive: Primitive, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
+def _tangents_of_taught(primitive: Primitive, primals: Operands, tangents: Tangents, params: Params) -> Both:
     """Returns value and tangent of the function that a user taught the importer."""
     run = partial(TAUGHT[primitive.name], **params)
     return jax.jvp(run, tuple(primals), tuple(map(ad.instantiate_zeros, tangents)))
@@ -300,7 +309,7 @@ def _tangents_of_taught(primitive: Primitive, primals: Any, tangents: Any, param
 def _either(primitive: Primitive, twin: Callable[..., object]) -> None:
     usual = ad.primitive_jvps.get(primitive)
 
-    def rule(primals: Any, tangents: Any, **params: Any) -> Any:
+    def rule(primals: Operands, tangents: Tangents, **params: Any) -> object:
         if _twins.get() is None:
             if usual is None:
                 raise GradientError(f"needs a rule of forward mode, got `{primitive}`")
@@ -310,7 +319,7 @@ def _either(primitive: Primitive, twin: Callable[..., object]) -> None:
     ad.primitive_jvps[primitive] = rule
 
 
-TWIN_RULES: dict[Any, Callable[..., Any]] = {
+TWIN_RULES: dict[Primitive, Callable[..., Both]] = {
     **dict.fromkeys(markers.MAKERS, _twin_of_maker),
     **dict.fromkeys(markers.READS, _twin_of_read),
     **dict.fromkeys(WRITES, _twin_of_write),

@@ -27,10 +27,10 @@ from qdtrace.trace.regions import restructure
 from qdtrace.trace.source import traceback_loc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
-    from qdtrace.trace.compat import Var
     from qdtrace.trace.context import TraceContext
+    from qdtrace.trace.jaxprs import AnyJaxpr
     from qdtrace.trace.tree import Root
 
 
@@ -45,7 +45,13 @@ class Traced:
     """Names of the operands, as in the signature: `x`, `state.v`."""
 
 
-def _run(function: Callable[..., Any], args: Any, kwargs: Any, context: TraceContext, loc: Loc | None) -> Any:
+def _run(
+    function: Callable[..., object],
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    context: TraceContext,
+    loc: Loc | None,
+) -> object:
     for leaf in jax.tree.leaves((args, kwargs)):
         trace = compat.trace_of(leaf)
         if trace is not None:
@@ -87,7 +93,7 @@ def _unwrap(leaf: object, loc: Loc | None) -> object:
     return leaf.__jax_array__() if isinstance(leaf, Buffer) else leaf
 
 
-def _function_loc(function: Any) -> Loc | None:
+def _function_loc(function: Callable[..., object]) -> Loc | None:
     code = getattr(inspect.unwrap(function), "__code__", None)
     return None if code is None else Loc(code.co_filename, code.co_firstlineno, code.co_name)
 
@@ -98,8 +104,8 @@ def _name_of(function: object) -> str:
 
 def trace_function(
     function: Callable[..., object],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any] | None = None,
+    args: Sequence[object],
+    kwargs: Mapping[str, object] | None = None,
     *,
     static_argnums: Sequence[int] = (),
     static_argnames: Sequence[str] = (),
@@ -122,7 +128,7 @@ def trace_function(
     loc = _function_loc(function)
     out_tree: object = None
 
-    def trace_in(context: TraceContext) -> object:
+    def trace_in(context: TraceContext) -> AnyJaxpr:
         def flat(*values: object) -> list[object]:
             nonlocal out_tree
             rest, given = jax.tree.unflatten(in_tree, values)
@@ -143,7 +149,7 @@ def trace_function(
     def trace_with(arrays: frozenset[int]) -> Traced:
         nonlocal readable, out_tree
 
-        def trace_again(left_out: Mapping[Var, int]) -> Replay:
+        def trace_again(left_out: Mapping[Hashable, int]) -> Replay:
             with new_trace(name) as other:
                 other.watching, other.left_out, other.arrays = False, left_out, arrays
                 other.inlines = inlines
@@ -197,7 +203,7 @@ def _check_output(leaf: object, loc: Loc | None) -> object:
     )
 
 
-def _leaf_name(function: Any, path: tuple[Any, ...], count: int, static_nums: set[int]) -> str:
+def _leaf_name(function: Callable[..., object], path: tuple[Any, ...], count: int, static_nums: set[int]) -> str:
     """Returns the name of a leaf of the arguments: `x` or `state.v`."""
     where, which, *rest = path
     inner = jax.tree_util.keystr(tuple(rest))

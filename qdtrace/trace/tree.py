@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from qdtrace.errors import Loc
-    from qdtrace.trace.compat import JaxprEqn, Var
+    from qdtrace.trace.compat import Jaxpr, JaxprEqn, Var
+    from qdtrace.trace.jaxprs import Atom
 
 
 @dataclass(eq=False)
@@ -28,24 +29,24 @@ class Root:
     params: tuple[Var, ...]
     """Variables of the arguments."""
     items: Sequence[JaxprEqn] = ()
-    results: tuple[Any, ...] = ()
+    results: tuple[Atom, ...] = ()
     """Atoms that are returned."""
     constants: dict[Var, Any] = field(default_factory=dict["Var", Any])
     """Variables of captured arrays, with their values."""
     is_exact: bool = False  # if two tasks have to compute the same bits: `fast_math` is off
 
 
-def bounds_of(region: JaxprEqn) -> list[Any]:
+def bounds_of(region: JaxprEqn) -> list[Atom]:
     """Returns the bounds of a loop, or the predicate of a condition."""
     return list(region.invars[: region.params["bounds"]])
 
 
-def body_of(region: JaxprEqn) -> Any:
+def body_of(region: JaxprEqn) -> Jaxpr:
     """Returns the jaxpr of the body; of a `for` its first input is the index."""
     return region.params["jaxprs"][0]
 
 
-def captured(params: Mapping[str, Any]) -> list[Any]:
+def captured(params: Mapping[str, Any]) -> list[Var]:
     """Returns what condition and body of a region take from outside, as they call it."""
     return list(dict.fromkeys(v for jaxpr in reversed(params["jaxprs"]) for v in jaxpr.invars[params["own"] :]))
 

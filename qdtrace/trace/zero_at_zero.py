@@ -6,7 +6,7 @@ What is not known to be zero counts as a number, so that a term may be found whe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +15,10 @@ from qdtrace.trace import compat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from qdtrace.trace import jaxprs
+    from qdtrace.trace.compat import JaxprEqn
+    from qdtrace.trace.jaxprs import AnyJaxpr
 
 _EACH = {
     "add": slice(None), "add_any": slice(None), "concatenate": slice(None), "dynamic_update_slice": slice(2),
@@ -32,13 +36,13 @@ _PRODUCTS = frozenset(["conv_general_dilated", "dot_general", "mul"])
 _CALLS = frozenset(["checkpoint", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "jit", "pjit"])
 
 
-def zero_results(closed: Any, zeros: Iterable[bool]) -> list[bool]:
+def zero_results(closed: AnyJaxpr, zeros: Iterable[bool]) -> list[bool]:
     """Returns which results of a jaxpr, open or closed, are zero where the inputs of a mask are."""
     jaxpr = compat.open_jaxpr(closed)
     zero = {v for v, is_zero in zip(jaxpr.invars, zeros, strict=True) if is_zero}
     zero.update(v for v, x in zip(jaxpr.constvars, getattr(closed, "consts", ()), strict=False) if not np.any(x))
 
-    def known(atom: Any) -> bool:
+    def known(atom: jaxprs.Atom) -> bool:
         return not np.any(atom.val) if isinstance(atom, compat.Literal) else atom in zero
 
     for eqn in jaxpr.eqns:
@@ -47,7 +51,7 @@ def zero_results(closed: Any, zeros: Iterable[bool]) -> list[bool]:
     return list(map(known, jaxpr.outvars))
 
 
-def _of_eqn(eqn: Any, given: Sequence[bool]) -> Sequence[bool]:
+def _of_eqn(eqn: JaxprEqn, given: Sequence[bool]) -> Sequence[bool]:
     name, inner = eqn.primitive.name, list(compat.inner_jaxprs(eqn))
     if name in _CALLS and len(compat.open_jaxpr(inner[0]).invars) == len(given):
         return zero_results(inner[0], given)
@@ -67,7 +71,7 @@ def _of_eqn(eqn: Any, given: Sequence[bool]) -> Sequence[bool]:
     return [name in _FIRST and given[0] and jnp.issubdtype(v.aval.dtype, jnp.inexact) for v in eqn.outvars]
 
 
-def _of_loop(body: object, known: Sequence[bool], carry: list[bool], rows: Sequence[bool]) -> list[bool]:
+def _of_loop(body: AnyJaxpr, known: Sequence[bool], carry: list[bool], rows: Sequence[bool]) -> list[bool]:
     """Returns which results of a loop are zero: carried ones if they are before and behind each iteration."""
     while True:
         found = zero_results(body, [*known, *carry, *rows])

@@ -21,7 +21,8 @@ from qdtrace.ir.printer import print_program, print_task
 from qdtrace.ir.program import Block, Literal
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.verify import verify_program
-from qdtrace.passes.pipelines import optimise, pass_named
+from qdtrace.passes.by_name import pass_named
+from qdtrace.passes.pipelines import optimise
 from tests.differential.compare import compare
 from tests.differential.corpus import Case, case, replay
 from tests.differential.reduce import reduced

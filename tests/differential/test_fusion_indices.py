@@ -19,7 +19,8 @@ from qdtrace.ir.printer import print_program
 from qdtrace.ir.program import Block, Program, Task, literal
 from qdtrace.ir.types import DType
 from qdtrace.ir.verify import verify_program
-from qdtrace.passes.pipelines import optimise, pass_named
+from qdtrace.passes.by_name import pass_named
+from qdtrace.passes.pipelines import optimise
 from tests.differential.compare import compare
 from tests.differential.inputs import arguments
 from tests.differential.task_programs import ORDERS

@@ -15,10 +15,10 @@ from qdtrace.errors import InterpreterError
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.verify import verify_program
+from qdtrace.passes.by_name import simplify_for
 from qdtrace.passes.dead_stores import DeadStores
 from qdtrace.passes.fuse_tasks import FuseTasks
 from qdtrace.passes.memory import Memory
-from qdtrace.passes.pipelines import simplify_for
 from qdtrace.passes.scalar_replacement import ScalarReplacement
 from qdtrace.passes.store_forwarding import StoreForwarding
 from tests.differential.compare import compare

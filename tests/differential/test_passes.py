@@ -13,7 +13,8 @@ from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.types import DType
 from qdtrace.ir.verify import verify_program
-from qdtrace.passes.pipelines import PASSES, optimise, pass_named
+from qdtrace.passes.by_name import PASSES, pass_named
+from qdtrace.passes.pipelines import optimise
 from tests.differential.compare import compare
 from tests.differential.corpus import Case, replay
 from tests.differential.programs import programs

@@ -11,7 +11,7 @@ from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.program import ref_type
 from qdtrace.ir.verify import verify_program
-from qdtrace.passes.pipelines import pass_named
+from qdtrace.passes.by_name import pass_named
 from tests.passes.fusion_cases import task
 from tests.passes.harness import assert_same_bits, parsed
 

@@ -11,7 +11,7 @@ from qdtrace.config import Options
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.verify import verify_program
-from qdtrace.passes.pipelines import pass_named
+from qdtrace.passes.by_name import pass_named
 from tests.passes.fusion_cases import INJECTIVE, SHARED, program, task
 from tests.passes.harness import arguments, assert_same_bits, check, parsed
 

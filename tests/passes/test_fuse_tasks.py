@@ -6,7 +6,7 @@ import pytest
 
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.walk import walk_program
-from qdtrace.passes.pipelines import pass_named
+from qdtrace.passes.by_name import pass_named
 from tests.passes.fusion_cases import INJECTIVE, JOINED, REFUSED, SHARED, program, task
 from tests.passes.fusion_harness import (
     AGGRESSIVE,

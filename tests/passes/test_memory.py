@@ -10,9 +10,10 @@ from qdtrace.analysis.memory import TaskMemory
 from qdtrace.config import Options
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.walk import walk_eqns, walk_program
+from qdtrace.passes.by_name import memory_for
 from qdtrace.passes.dead_stores import DeadStores
 from qdtrace.passes.memory import Memory
-from qdtrace.passes.pipelines import memory_for, optimise
+from qdtrace.passes.pipelines import optimise
 from qdtrace.passes.scalar_replacement import ScalarReplacement
 from qdtrace.passes.store_forwarding import StoreForwarding
 from tests.passes.harness import assert_same_results, check, parsed, unchanged

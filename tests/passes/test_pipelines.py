@@ -17,9 +17,10 @@ from qdtrace.ir.printer import print_program
 from qdtrace.ir.program import Program, Stage
 from qdtrace.ir.types import DType
 from qdtrace.ir.verify import VerifyError, verify_stage
+from qdtrace.passes.by_name import PASSES, pass_named, simplify_for
 from qdtrace.passes.mem2reg import Mem2Reg
 from qdtrace.passes.observers import Timer, Verifier
-from qdtrace.passes.pipelines import PASSES, optimise, pass_named, simplify_for, stages
+from qdtrace.passes.pipelines import optimise, stages
 from qdtrace.tools.opt import main, passes_named
 from tests.passes.harness import assert_same_results, parsed
 

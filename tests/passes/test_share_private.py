@@ -18,7 +18,8 @@ from qdtrace.errors import UnsupportedError
 from qdtrace.ir.parser import parse_program
 from qdtrace.ir.walk import private_bytes
 from qdtrace.passes import share_private
-from qdtrace.passes.pipelines import optimise, pass_named
+from qdtrace.passes.by_name import pass_named
+from qdtrace.passes.pipelines import optimise
 from qdtrace.passes.share_private import SharePrivate
 from tests.passes.harness import assert_same_results, check, unchanged
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from qdtrace.passes.pipelines import PASSES
+from qdtrace.passes.by_name import PASSES
 from qdtrace.tools.opt import main
 
 if TYPE_CHECKING:

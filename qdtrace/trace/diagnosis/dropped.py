@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qdtrace.errors import TraceValueError, warn
 from qdtrace.trace import markers
@@ -64,7 +64,7 @@ def check_dropped(eqns: Sequence[JaxprEqn], calls: Sequence[Inlined], *, is_func
             warn_of_statements(eqns, unused, calls, makers)
 
 
-def _sorted(place: Place, eqn: JaxprEqn, makers: Mapping[Any, JaxprEqn]) -> str:
+def _sorted(place: Place, eqn: JaxprEqn, makers: Mapping[Var, JaxprEqn]) -> str:
     """Returns how to keep the result of a statement `a.sort()`; empty for any other."""
     if "sort" not in (eqn.primitive.name, eqn.params.get("name")) or not place.is_dropped():
         return ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qdtrace.errors import warn
 from qdtrace.trace import markers
@@ -17,9 +17,12 @@ from qdtrace.trace.diagnosis.places import place_of
 from qdtrace.trace.source import eqn_loc
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
-    from qdtrace.trace.compat import JaxprEqn
+    from qdtrace.trace.compat import JaxprEqn, Var
+    from qdtrace.trace.jaxprs import Atom
+
+    Row = tuple[Hashable, ...]
 
 _LOADS = {markers.load_p, markers.lget_p}
 _STORES = {markers.store_p, markers.lset_p}
@@ -33,9 +36,9 @@ def warn_of_old_rows(eqns: Sequence[JaxprEqn]) -> None:
     if not rows:
         return
     makers = {v: e for e in eqns for v in e.outvars}
-    stores: dict[tuple[Any, ...], int] = {}
-    again: set[tuple[Any, ...]] = set()
-    found: list[tuple[JaxprEqn, JaxprEqn, JaxprEqn, tuple[Any, ...]]] = []
+    stores: dict[Row, int] = {}
+    again: set[Row] = set()
+    found: list[tuple[JaxprEqn, JaxprEqn, JaxprEqn, Row]] = []
     for at, eqn in enumerate(eqns):
         element = _element(eqn)
         if element is not None and eqn.primitive in _STORES:
@@ -56,20 +59,20 @@ def warn_of_old_rows(eqns: Sequence[JaxprEqn]) -> None:
                 return
 
 
-def _key(atom: object) -> Any:
+def _key(atom: Atom) -> Hashable:
     return int(atom.val) if isinstance(atom, Literal) else atom
 
 
-def _row(eqn: JaxprEqn) -> tuple[Any, ...] | None:
+def _row(eqn: JaxprEqn) -> Row | None:
     """Returns the memory and the indices of a load of all along the last axis; None for any other equation."""
     slices = eqn.params.get("slices", ())
     if eqn.primitive not in _LOADS or len(slices) < 2 or any(s is not None for s in slices[:-1]):
         return None
-    memory: Any = eqn.invars[0]
+    memory = eqn.invars[0]
     return (memory, *map(_key, eqn.invars[1:])) if slices[-1] == (0, memory.aval.shape[-1], 1) else None
 
 
-def _element(eqn: JaxprEqn) -> tuple[Any, ...] | None:
+def _element(eqn: JaxprEqn) -> Row | None:
     """Returns the memory and the indices of an access of one element of several axes; None for any other equation."""
     slices = eqn.params.get("slices", ())
     if eqn.primitive not in (*_LOADS, *_STORES) or len(slices) < 2 or any(s is not None for s in slices):
@@ -77,7 +80,7 @@ def _element(eqn: JaxprEqn) -> tuple[Any, ...] | None:
     return (eqn.invars[0], *map(_key, eqn.invars[1 + (eqn.primitive in _STORES) :]))
 
 
-def _reads(value: object, element: tuple[object, ...], makers: Mapping[Any, JaxprEqn]) -> bool:
+def _reads(value: Atom, element: Row, makers: Mapping[Var, JaxprEqn]) -> bool:
     """Returns whether a stored value is computed from what the element or its row held."""
     work, seen = [value], set[int]()
     while work and len(seen) < _MOST:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from qdtrace.trace.source import eqn_loc
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import CodeType
 
     from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.diagnosis.statement import Statement
@@ -28,14 +29,14 @@ _ORDER = ast.Lt | ast.LtE | ast.Gt | ast.GtE
 
 def check_order_of_operators(eqns: Sequence[JaxprEqn]) -> None:
     """Warns, at its line, of each condition whose operators Python joins in another order than they are written."""
-    told: set[Any] = set()
+    told: set[tuple[CodeType, int, int]] = set()
     for eqn in eqns:
         if eqn.primitive.name in ("and", "or", "xor", "not"):
             with contextlib.suppress(SyntaxError, ValueError, AttributeError):
                 _check(eqn, eqns, told)
 
 
-def _check(eqn: JaxprEqn, eqns: Sequence[JaxprEqn], told: set[Any]) -> None:
+def _check(eqn: JaxprEqn, eqns: Sequence[JaxprEqn], told: set[tuple[CodeType, int, int]]) -> None:
     place = place_of(eqn)
     if place is None or not place.is_compared():  # to look for its path in the source takes as long as to trace it
         return
@@ -83,7 +84,7 @@ def _has_bool(eqn: JaxprEqn, eqns: Sequence[JaxprEqn]) -> bool:
 
 def _is_bool(eqn: JaxprEqn) -> bool:
     """Returns whether the first operand is a bool."""
-    aval: Any = eqn.invars[0].aval
+    aval = eqn.invars[0].aval
     return aval.dtype == np.bool_
 
 

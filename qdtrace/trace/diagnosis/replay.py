@@ -8,7 +8,7 @@ and without the later one, so that none hides what another set.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qdtrace.errors import QdError
 from qdtrace.frozen import frozen
@@ -18,20 +18,21 @@ from qdtrace.trace.diagnosis.same import Comparison, Difference, constants, regi
 from qdtrace.trace.source import eqn_loc, traceback_loc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
 
     from qdtrace.errors import Loc, TraceValueError
     from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.context import TraceContext
     from qdtrace.trace.diagnosis.lint import Suspect
+    from qdtrace.trace.jaxprs import AnyJaxpr
 
 
 @frozen(eq=False)
 class Replay:
     """One trace of the function."""
 
-    closed: Any
-    uids: Mapping[Any, int]
+    closed: AnyJaxpr
+    uids: Mapping[Hashable, int]
     """Uids of the trace's regions, by key."""
 
     @functools.cached_property
@@ -40,14 +41,16 @@ class Replay:
         return without_second_trips(compat.open_jaxpr(self.closed).eqns)
 
 
-def check_suspects(context: TraceContext, first: Replay, trace_again: Callable[[Mapping[Any, int]], Replay]) -> None:
+def check_suspects(
+    context: TraceContext, first: Replay, trace_again: Callable[[Mapping[Hashable, int]], Replay]
+) -> None:
     """Raises TraceValueError when what a suspect set is read after it.
 
     `trace_again` traces the function without the regions of these keys.
     """
     suspects = sorted(context.suspects, key=lambda s: s.region.uid)
 
-    def replay(left_out: Mapping[Any, int]) -> Replay:
+    def replay(left_out: Mapping[Hashable, int]) -> Replay:
         context.state.restore()  # each starts with what the first trace left
         context.state.forget_helpers()
         return trace_again(left_out)
@@ -69,7 +72,7 @@ def _groups(suspects: Sequence[Suspect]) -> Iterator[list[Suspect]]:
 
 
 def _check(
-    first: Replay, group: Sequence[Suspect], replay: Callable[[Mapping[Any, int]], Replay]
+    first: Replay, group: Sequence[Suspect], replay: Callable[[Mapping[Hashable, int]], Replay]
 ) -> TraceValueError | None:
     """Returns the error if code depends on what these regions set.
 

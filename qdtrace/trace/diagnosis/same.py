@@ -20,6 +20,8 @@ from qdtrace.trace.compat import JaxprEqn, Literal, Var
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence
 
+    from qdtrace.trace.jaxprs import AnyJaxpr, Atom
+
 
 _OWN_PARAMS = ("uid", "loc", "called")
 """Parameters of markers that no two traces share."""
@@ -41,8 +43,8 @@ class Comparison:
 
     def __init__(
         self,
-        one: Mapping[Var, Any] | None = None,
-        two: Mapping[Var, Any] | None = None,
+        one: Mapping[Var, object] | None = None,
+        two: Mapping[Var, object] | None = None,
         left_out: frozenset[int] = frozenset(),
         around: Comparison | None = None,
     ) -> None:
@@ -100,7 +102,7 @@ class Comparison:
         """Notes that these mean the same."""
         self.pairs.update(zip(one, two, strict=True))
 
-    def same_atom(self, x: Any, y: Any) -> bool:
+    def same_atom(self, x: Atom, y: Atom) -> bool:
         """Returns whether two operands mean the same value."""
         if isinstance(x, Literal) or isinstance(y, Literal):
             return isinstance(x, Literal) and isinstance(y, Literal) and x.aval == y.aval and _same_value(x.val, y.val)
@@ -114,7 +116,7 @@ class Comparison:
             return True
         return x in self._one and y in self._two and self._same_constant(self._one[x], self._two[y])
 
-    def _same_constant(self, a: Any, b: Any) -> bool:
+    def _same_constant(self, a: object, b: object) -> bool:
         """Returns whether constants mean the same; a jaxpr in a parameter may have captured a traced value as one."""
         if a is b or not (isinstance(a, compat.Tracer) and isinstance(b, compat.Tracer)):
             return _same_value(a, b)
@@ -137,7 +139,7 @@ class Comparison:
         )
 
 
-def same_jaxpr(one: Any, two: Any, around: Comparison | None = None) -> bool:
+def same_jaxpr(one: AnyJaxpr, two: AnyJaxpr, around: Comparison | None = None) -> bool:
     """Returns whether two jaxprs, open or closed, compute the same; second trips inside of them do not count.
 
     `around` compares the equations that hold them.
@@ -158,7 +160,7 @@ def same_jaxpr(one: Any, two: Any, around: Comparison | None = None) -> bool:
     return all(comparison.same_atom(x, y) for x, y in zip(a.outvars, b.outvars, strict=True))
 
 
-def constants(jaxpr: Any) -> dict[Var, Any]:
+def constants(jaxpr: AnyJaxpr) -> dict[Var, object]:
     """Returns the constant variables of a jaxpr with their values."""
     return dict(zip(compat.open_jaxpr(jaxpr).constvars, compat.constants_of(jaxpr), strict=False))
 
@@ -188,7 +190,7 @@ def regions_in(eqn: JaxprEqn) -> set[int]:
     return {one.params["uid"] for one in compat.all_eqns([eqn]) if one.primitive in markers.BEGINS}
 
 
-def _same_param(a: object, b: object, around: Comparison) -> bool:
+def _same_param(a: Any, b: Any, around: Comparison) -> bool:
     if a is b:
         return True
     if compat.is_jaxpr(a) and compat.is_jaxpr(b):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qdtrace.trace import compat, markers
 from qdtrace.trace.diagnosis import reports
@@ -14,9 +14,12 @@ if TYPE_CHECKING:
 
     from qdtrace.errors import TraceValueError
     from qdtrace.trace.compat import JaxprEqn, Var
+    from qdtrace.trace.jaxprs import Atom
 
 
-def first_trips(eqns: Sequence[JaxprEqn], constants: Mapping[Var, Any], names: dict[Var, object]) -> Iterator[JaxprEqn]:
+def first_trips(
+    eqns: Sequence[JaxprEqn], constants: Mapping[Var, object], names: dict[Var, Atom]
+) -> Iterator[JaxprEqn]:
     """Yields the equations without second trips; `names` gets what the values of those are called.
 
     Raises TraceValueError where a second trip differs from the first: the body carries Python state.

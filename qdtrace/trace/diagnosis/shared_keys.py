@@ -7,7 +7,7 @@ iterations shall share can be drawn in front of the loop. Arrays are left out: a
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qdtrace.errors import warn
 from qdtrace.trace import compat, tree
@@ -19,7 +19,8 @@ from qdtrace.trace.source import eqn_loc
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from qdtrace.trace.compat import JaxprEqn
+    from qdtrace.trace.compat import Jaxpr, JaxprEqn
+    from qdtrace.trace.jaxprs import Atom
 
 _MOST = 4
 """Largest number of elements of a draw that is one value, as a vector in space."""
@@ -43,7 +44,7 @@ def warn_of_shared_keys(items: Iterable[JaxprEqn]) -> None:
             return
 
 
-def _shared_draw(jaxpr: Any, varying: Sequence[Any]) -> JaxprEqn | None:
+def _shared_draw(jaxpr: Jaxpr, varying: Sequence[Atom]) -> JaxprEqn | None:
     """Returns the first equation that draws with a key which depends on nothing that differs between iterations."""
     differ = {v for v in varying if isinstance(v, Var)}
     for eqn in jaxpr.eqns:

@@ -7,7 +7,7 @@ instruction of the user recorded, which is followed by the one that drops its va
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qdtrace.errors import warn
 from qdtrace.frozen import frozen
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from qdtrace.trace.compat import JaxprEqn, Var
     from qdtrace.trace.diagnosis.places import Place
+    from qdtrace.trace.jaxprs import Atom
 
 _MODULES = "jax", "jnp", "lax", "np", "qd"
 """Names that owners of a function have, in place of an array whose method it is."""
@@ -32,7 +33,7 @@ class Inlined:
     """A call of a function that reads a buffer, and changes none; its equations stand in its place."""
 
     eqn: JaxprEqn
-    results: tuple[Any, ...]
+    results: tuple[Atom, ...]
     """Atoms that it gives."""
 
 

@@ -32,22 +32,26 @@ from qdtrace.trace.rules_along import RuleAlong
 from qdtrace.trace.zero_at_zero import zero_results
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from jax.typing import ArrayLike
+
+    from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.importer.core import Importer
     from qdtrace.trace.importer.values import Value
+    from qdtrace.trace.jaxprs import Shaped
 
 MOST_TIES = 1 << 20
 """Most operands of the equations of one backward function: each result has all of them."""
 
 
-def _constant(atom: Any) -> Any:
+def _constant(atom: compat.Literal) -> ArrayLike:
     value = np.asarray(atom.val, atom.aval.dtype)[()]
     return bool(value) if value.dtype == np.bool_ else value
 
 
 @rule("custom_lin", takes_all="the rule is made of the whole equation")
-def custom_lin(imp: Importer, eqn: Any, *operands: Value, **params: Any) -> list[Value]:
+def custom_lin(imp: Importer, eqn: JaxprEqn, *operands: Value, **params: Any) -> list[Value]:
     """Returns zeros, whose adjoints go back by the backward function."""
     name, outs = compat.name_of_rule(params), params["out_avals"]
     avals = [v.aval for v in eqn.invars]
@@ -63,7 +67,11 @@ def custom_lin(imp: Importer, eqn: Any, *operands: Value, **params: Any) -> list
 
 
 def _step_by_step(
-    imp: Importer, params: dict[str, Any], avals: Sequence[Any], operands: Sequence[Value], known: dict[int, Any]
+    imp: Importer,
+    params: Mapping[str, Any],
+    avals: Sequence[Shaped],
+    operands: Sequence[Value],
+    known: dict[int, Any],
 ) -> list[Value]:
     """Returns the linear function whose transpose is the backward function: it is transposed again step by step.
 
@@ -73,12 +81,12 @@ def _step_by_step(
     real = [k for k, a in enumerate(outs) if is_inexact(a)]
     likes = [jax.ShapeDtypeStruct(outs[k].shape, outs[k].dtype) for k in real]
 
-    def backward(residuals: Sequence[Any], asked: Sequence[Any]) -> list[Any]:
+    def backward(residuals: Sequence[jax.Array], asked: Sequence[jax.Array]) -> list[jax.Array]:
         given = dict(zip(real, asked, strict=True))
         dense = [given.get(k, np.zeros(a.shape, jax.dtypes.float0)) for k, a in enumerate(outs)]
         return compat.transposed(params, [known.get(k, x) for k, x in enumerate(residuals)], dense)
 
-    def forward(*given: Any) -> list[Any]:
+    def forward(*given: jax.Array) -> list[jax.Array]:
         transposed = jax.linear_transpose(lambda *asked: backward(given[:count], asked), *likes)
         found = dict(zip(real, transposed(list(given[count:])), strict=True))
         return [found.get(k, np.zeros(a.shape, imp.index_dtype.numpy)) for k, a in enumerate(outs)]
@@ -103,12 +111,14 @@ def _step_by_step(
 
 
 def _backward_rule(
-    imp: Importer, params: dict[str, Any], avals: Sequence[Any], known: dict[int, Any]
+    imp: Importer, params: Mapping[str, Any], avals: Sequence[Shaped], known: dict[int, Any]
 ) -> TransposedRule:
     """Returns the transpose that a backward function gives; some operands are `known` by their numbers."""
     outs, count, bwd = params["out_avals"], params["num_res"], params["bwd"]
 
-    def backward(_: Sequence[int], operands: Sequence[Any], cotangents: Sequence[Any]) -> Sequence[Any]:
+    def backward(
+        _: Sequence[int], operands: Sequence[jax.Array], cotangents: Sequence[jax.Array]
+    ) -> Sequence[jax.Array]:
         left = iter(cotangents)
         dense = [next(left) if is_inexact(a) else np.zeros(a.shape, jax.dtypes.float0) for a in outs]
         return compat.transposed(params, [known.get(k, x) for k, x in enumerate(operands[:count])], dense)

@@ -17,7 +17,7 @@ memory or values of its surroundings is not kept, nor one whose operands or resu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,24 +25,24 @@ from qdtrace.frozen import frozen
 from qdtrace.ir.program import Block, Literal
 from qdtrace.ir.rebuild import Copier
 from qdtrace.ir.walk import free_vars
-from qdtrace.trace.importer.values import array_of, atoms_of
+from qdtrace.trace.importer.values import array_of, atoms_of, parts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     from qdtrace.analysis.index.ranges import Ranges
     from qdtrace.errors import Loc
     from qdtrace.ir.program import Eqn, Var
-    from qdtrace.trace.importer.values import Value
+    from qdtrace.trace.importer.values import Element, Value
 
-Key = tuple[int, tuple[Any, ...]]
+Key = tuple[int, tuple["Hashable", ...]]
 
 
 @frozen(eq=False)
 class Operands:
     """Operands of a call: their kind, and the variables in order of their first place."""
 
-    kind: tuple[Any, ...]
+    kind: tuple[Hashable, ...]
     variables: list[Var]
 
 
@@ -66,7 +66,7 @@ class Bodies(dict[Key, Body]):
 
 def operands_of(values: Sequence[Value], ranges: Ranges) -> Operands | None:
     """Returns the operands of a call; None when one is no small array of scalars."""
-    kind: list[Any] = []
+    kind: list[Hashable] = []
     places: dict[int, int] = {}
     variables: list[Var] = []
     for value in values:
@@ -74,8 +74,8 @@ def operands_of(values: Sequence[Value], ranges: Ranges) -> Operands | None:
             return None
         kind.append(value.shape)
         for element in value.ravel().tolist():
-            for atom in element if type(element) is tuple else (element,):
-                if type(atom) is Literal:
+            for atom in parts_of(element):
+                if isinstance(atom, Literal):
                     kind.append(id(atom))
                     continue
                 place = places.get(id(atom))
@@ -91,16 +91,17 @@ def operands_of(values: Sequence[Value], ranges: Ranges) -> Operands | None:
 
 
 def body_of(
-    operands: Operands, eqns: Sequence[Eqn] | None, results: Sequence[Value], private_bytes: int, alive: Any
+    operands: Operands, eqns: Sequence[Eqn] | None, results: Sequence[Value], private_bytes: int, alive: object
 ) -> Body:
     """Returns the body that a call left, given by its equations (None: not to be kept) and results."""
-    if eqns is None or not all(type(r) is np.ndarray for r in results):
+    arrays = tuple([r for r in results if isinstance(r, np.ndarray)])
+    if eqns is None or len(arrays) < len(results):
         return Body([], None, (), 0, alive)
-    used = {a for r in results for a in atoms_of(r) if type(a) is not Literal}
+    used = {a for r in arrays for a in atoms_of(r) if type(a) is not Literal}
     block = Block((), tuple(eqns), tuple(used))
     if not free_vars(block).keys() <= set(operands.variables):
         return Body([], None, (), 0, alive)
-    return Body(operands.variables, block.eqns, tuple(results), private_bytes, alive)
+    return Body(operands.variables, block.eqns, arrays, private_bytes, alive)
 
 
 def copy_of(body: Body, variables: Sequence[Var], loc: Loc | None) -> tuple[Sequence[Eqn], list[np.ndarray]]:
@@ -109,7 +110,7 @@ def copy_of(body: Body, variables: Sequence[Var], loc: Loc | None) -> tuple[Sequ
     copier = Copier(dict(zip(body.params, variables, strict=True)), loc)
     eqns = copier.rebuild_eqns(body.eqns)
 
-    def moved(element: Any) -> Any:
-        return copier.atoms(element) if type(element) is tuple else copier.atom(element)
+    def moved(element: Element) -> Element:
+        return copier.atoms(element) if isinstance(element, tuple) else copier.atom(element)
 
     return eqns, [array_of(map(moved, r.ravel().tolist()), r.shape) for r in body.results]

@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from qdtrace.ir.program import Atom, Var
+    from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.importer.core import Importer
     from qdtrace.trace.importer.values import Value
+    from qdtrace.trace.indexing import Slices
 
 
-def checked(imp: Importer, var: Var, slices: Sequence[Any], indices: Sequence[Value]) -> tuple[list[Atom], Atom]:
+def checked(imp: Importer, var: Var, slices: Slices, indices: Sequence[Value]) -> tuple[list[Atom], Atom]:
     """Returns safe indices for axes without a slice, and whether all were in range (`clip` only, else true)."""
     traced = iter(indices)
     out: list[Atom] = []
@@ -63,7 +65,7 @@ def bound(imp: Importer, given: Atom, size: int, **names: Any) -> Atom:
 
 @rule("qd_inside")
 def of_array(
-    imp: Importer, eqn: Any, index: Value, *, size: int, axis: int, shape: tuple[int, ...], array: str
+    imp: Importer, eqn: JaxprEqn, index: Value, *, size: int, axis: int, shape: tuple[int, ...], array: str
 ) -> Value:
     """Returns an index that the user writes on an array; if it is no error, JAX takes the nearest element."""
     if imp.bounds != "raise":
@@ -71,7 +73,7 @@ def of_array(
     aval = eqn.outvars[0].aval
     dtype = imp.dtype_of(aval)
 
-    def one(k: Any) -> Any:
+    def one(k: Atom) -> Atom:
         low, high = imp.ranges.of(k)
         names = {"axis": axis, "buffer": array, "shape": shape}
         return imp.convert(k if low >= 0 and high < size else bound(imp, k, size, **names), dtype)

@@ -13,9 +13,10 @@ from qdtrace.trace.importer.values import MemoryArray
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from qdtrace.trace.compat import JaxprEqn
+    from qdtrace.trace.compat import Jaxpr, JaxprEqn
     from qdtrace.trace.importer.core import Importer
     from qdtrace.trace.importer.values import Value
+    from qdtrace.trace.jaxprs import AnyJaxpr
 
 _RULES = "JAX makes the rule of the whole equation when something is differentiated"
 _DERIVATIVES = "it is for derivatives, which JAX took while tracing"
@@ -30,13 +31,13 @@ _WHOLE = "it is for XLA, which does not see the call"
         **dict.fromkeys(("donated_invars", "keep_unused", "inline", "compiler_options_kvs", "name"), _WHOLE),
     },
 )  # fmt: skip
-def call(imp: Importer, eqn: JaxprEqn, *operands: Value, jaxpr: Any) -> list[Value]:
+def call(imp: Importer, eqn: JaxprEqn, *operands: Value, jaxpr: AnyJaxpr) -> list[Value]:
     """Imports a function that runs once on its operands."""
     return imp.call(jaxpr, operands)
 
 
 @rule("closed_call", "eval_jaxpr")
-def closed_call(imp: Importer, eqn: JaxprEqn, *operands: Value, call_jaxpr: object) -> list[Value]:
+def closed_call(imp: Importer, eqn: JaxprEqn, *operands: Value, call_jaxpr: AnyJaxpr) -> list[Value]:
     """Imports a function that runs once, under JAX's other name of the parameter."""
     return imp.call(call_jaxpr, operands)
 
@@ -47,7 +48,7 @@ def closed_call(imp: Importer, eqn: JaxprEqn, *operands: Value, call_jaxpr: obje
         ("jvp_jaxpr_fun", "fwd_jaxpr_thunk", "bwd", "out_trees", "symbolic_zeros", "num_consts"), _RULES
     ),
 )  # fmt: skip
-def call_with_rules(imp: Importer, eqn: JaxprEqn, *operands: Value, call_jaxpr: object) -> list[Value]:
+def call_with_rules(imp: Importer, eqn: JaxprEqn, *operands: Value, call_jaxpr: AnyJaxpr) -> list[Value]:
     """Imports a function with a derivative rule of its own."""
     of_element = compat.function_of_elements(eqn)
     if of_element is not None:
@@ -62,7 +63,7 @@ def stop_gradient(imp: Importer, eqn: JaxprEqn, x: Value) -> Value:
 
 
 @rule("custom_vmap_call", ignores=dict.fromkeys(("rule", "in_tree", "out_tree"), "in a lane nothing is mapped"))
-def custom_vmap_call(imp: Importer, eqn: JaxprEqn, *operands: Value, call: object) -> list[Value]:
+def custom_vmap_call(imp: Importer, eqn: JaxprEqn, *operands: Value, call: AnyJaxpr) -> list[Value]:
     """Imports a function with a rule of its own for `jax.vmap`."""
     return imp.call(call, operands)
 
@@ -90,7 +91,7 @@ _LINEAR_IN = {
 """The operand that a primitive is linear in, of those that take a right side through the factors of a matrix."""
 
 
-def _is_linear(jaxpr: Any, unknown: set[Any]) -> bool:
+def _is_linear(jaxpr: Jaxpr, unknown: set[compat.Var]) -> bool:
     """Returns whether each equation is linear in variables that depend on `unknown` ones, to which these are added."""
     for eqn in jaxpr.eqns:
         changing = [k for k, v in enumerate(eqn.invars) if isinstance(v, compat.Var) and v in unknown]
@@ -119,7 +120,7 @@ def call_hi_primitive(imp: Importer, eqn: JaxprEqn, *operands: Value, **_: objec
 
 
 @rule("pure_callback", "io_callback", takes_all="what the rule does not refuse is told by the function")
-def callback(imp: Importer, eqn: JaxprEqn, *operands: Value, **_: Any) -> list[Value]:
+def callback(imp: Importer, eqn: JaxprEqn, *operands: Value, **_: object) -> list[Value]:
     """Imports a callback that a library's module knows; refuses others, as kernels cannot call Python."""
     found = callback_of(imp, eqn, operands) if eqn.primitive.name == "pure_callback" else None
     if found is not None:

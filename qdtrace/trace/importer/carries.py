@@ -24,20 +24,20 @@ from qdtrace.trace.physical import is_pair
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from jax.core import ShapedArray
-
     from qdtrace.ir.types import DType
     from qdtrace.trace.importer.core import Importer
+    from qdtrace.trace.importer.values import EnvValue
+    from qdtrace.trace.jaxprs import Shaped
 
 
 @dataclass(eq=False)
 class Carry:
     """Representation of one carried value: scalars, private memory, or (a handle) nothing at all."""
 
-    aval: ShapedArray
+    aval: Shaped
     dtype: DType
     pair: bool
-    initial: Value
+    initial: EnvValue
     storage: PrivateArray | None = None
 
     @property
@@ -57,8 +57,8 @@ class Carries:
     def __init__(
         self,
         imp: Importer,
-        avals: Sequence[Any],
-        initial: Sequence[Value],
+        avals: Sequence[Shaped],
+        initial: Sequence[EnvValue],
         in_memory: Sequence[bool],
     ) -> None:
         self.imp = imp
@@ -68,14 +68,15 @@ class Carries:
             item = Carry(aval, imp.dtype_of(aval), pair, value)
             size = int(np.prod(aval.shape, dtype=np.int64))
             if not item.is_handle and (size > imp.scalar_budget or (wants_memory and size > UNROLL)):
-                item.storage = imp.own(value, item.dtype, pair)
+                item.storage = imp.own(value, item.dtype, pair)  # type: ignore[arg-type]
             elif isinstance(value, MemoryArray):
                 item.initial = imp.scalars(value, "a carried value")
             self.items.append(item)
 
     def start(self) -> list[Atom]:
         """Returns the scalars that the loop begins with."""
-        return [a for c in self.items if c.is_scalars for a in atoms_of(c.initial)]
+        arrays = [c.initial for c in self.items if c.is_scalars]
+        return [a for array in arrays if isinstance(array, np.ndarray) for a in atoms_of(array)]
 
     def params(self) -> list[Var]:
         """Returns fresh block parameters for the scalars."""
@@ -83,7 +84,7 @@ class Carries:
 
     def values(self, atoms: Sequence[Atom]) -> list[Value]:
         """Returns the values seen inside (or after) the loop, given its scalars."""
-        out: list[Value] = []
+        out: list[Any] = []
         rest = iter(atoms)
         for c in self.items:
             if c.is_handle:
@@ -134,8 +135,9 @@ class Carries:
         storage = self.items[k].storage
         return None if storage is None else storage.var
 
-    def _check_handle(self, carry: Carry, result: Value) -> None:
-        if not (isinstance(result, RefValue) and result.var is carry.initial.var):
+    def _check_handle(self, carry: Carry, result: EnvValue) -> None:
+        before = carry.initial
+        if not (isinstance(result, RefValue) and isinstance(before, RefValue) and result.var is before.var):
             raise TraceValueError(
                 "a loop must carry a buffer on unchanged, got another buffer in its place",
                 loc=self.imp.here(),

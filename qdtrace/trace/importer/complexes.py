@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,18 +13,19 @@ from qdtrace.ir.program import Literal
 from qdtrace.trace.importer.elements import length_of, per_element
 from qdtrace.trace.importer.registry import RESULT_TYPE, rule, scalar_struct, traced_rule
 from qdtrace.trace.importer.scalars import constant
-from qdtrace.trace.importer.values import Value, rank0
+from qdtrace.trace.importer.values import parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from jax import Array
-    from jax.core import ShapedArray
 
+    from qdtrace.ir.program import Atom
     from qdtrace.ir.types import DType
     from qdtrace.trace.importer.core import Importer
+    from qdtrace.trace.importer.values import Element, Pair, Value
+    from qdtrace.trace.jaxprs import AnyJaxpr, Shaped
 
-    Pair = Any
     Parts = tuple[Array, Array]
 
 
@@ -56,9 +57,10 @@ def element(imp: Importer, name: str, a: Any, *rest: Any) -> Any:
             return _formula(imp, name, [a, *rest]) if name in _FORMULAS else unsupported(imp, name)
 
 
-def _is_one(b: Pair) -> bool:
+def _is_one(b: Sequence[Atom]) -> bool:
     """Returns whether a divisor is the constant 1, by which XLA does not divide: infinite parts stay what they are."""
-    return all(isinstance(part, Literal) for part in b) and (b[0].value, b[1].value) == (1, 0)
+    parts = [part.value for part in b if isinstance(part, Literal)]
+    return parts == [1, 0]
 
 
 def _divide(imp: Importer, a: Pair, b: Pair) -> Pair:
@@ -86,7 +88,7 @@ def _divide(imp: Importer, a: Pair, b: Pair) -> Pair:
     return real, imp.choose(wide, imag, op("neg", imag))
 
 
-def unsupported(imp: Importer, name: str) -> Any:
+def unsupported(imp: Importer, name: str) -> NoReturn:
     raise UnsupportedError(
         f"`{name}` of complex numbers has no import rule", loc=imp.here(),
         help="write it with real and imaginary parts, or compute it outside of the loop",
@@ -252,14 +254,14 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-def _traced(name: str, dtype: DType, parts: int) -> Any:
+def _traced(name: str, dtype: DType, parts: int) -> AnyJaxpr:
     return traced_rule(_FORMULAS[name], scalar_struct(dtype.numpy, parts), {})
 
 
-def _formula(imp: Importer, name: str, elements: Sequence[Pair]) -> object:
-    parts = [p for pair in elements for p in (pair if type(pair) is tuple else (pair,))]
-    results = imp.call(_traced(name, parts[0].type.dtype, len(parts)), [rank0(p) for p in parts])
-    return results[0][()] if len(results) == 1 else (results[0][()], results[1][()])
+def _formula(imp: Importer, name: str, elements: Sequence[Any]) -> Element:
+    parts = [p for pair in elements for p in parts_of(pair)]
+    results = imp.call_on_scalars(_traced(name, parts[0].type.dtype, len(parts)), parts)
+    return results[0] if len(results) == 1 else tuple(results)
 
 
 def power(imp: Importer, a: Pair, y: int) -> Pair:
@@ -269,15 +271,15 @@ def power(imp: Importer, a: Pair, y: int) -> Pair:
     return element(imp, "div", one, total) if y < 0 else total
 
 
-def per_pair(imp: Importer, name: str, aval: ShapedArray, values: Sequence[Value]) -> Value:
+def per_pair(imp: Importer, name: str, aval: Shaped, values: Sequence[Value]) -> Value:
     """Imports an elementwise primitive on complex operands."""
     length = length_of(_traced(name, imp.dtype_of(aval), 2 * len(values))) if name in _FORMULAS else 1
     return per_element(imp, lambda *elements: element(imp, name, *elements), aval, *values, length=length)
 
 
-def converted(imp: Importer, value: Any, dtype: DType, *, pair: bool) -> Any:
+def converted(imp: Importer, value: Element, dtype: DType, *, pair: bool) -> Any:
     """Returns an element with parts of another dtype: a pair, or the real part of one."""
-    parts = value if type(value) is tuple else (value, constant(dtype.numpy.type(0)))
+    parts = value if isinstance(value, tuple) else (value, constant(dtype.numpy.type(0)))
     return tuple(imp.convert(p, dtype) for p in parts) if pair else imp.convert(parts[0], dtype)
 
 

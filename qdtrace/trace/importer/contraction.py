@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from qdtrace.ir.program import Literal
 from qdtrace.trace.dtypes import accumulated
 from qdtrace.trace.importer import complexes
 from qdtrace.trace.importer.elementwise import converted
@@ -25,7 +26,16 @@ from qdtrace.trace.physical import is_pair
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from jax.lax import DotDimensionNumbers
+
+    from qdtrace.ir.program import Atom
+    from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.importer.core import Importer
+    from qdtrace.trace.importer.values import Element
+    from qdtrace.trace.jaxprs import Shaped
+
+    Sizes = tuple[list[int], list[int], list[int], list[int]]
+    """Lengths of batch axes, rows, columns and summed axes."""
 
 UNROLLED_PRODUCTS = 1024
 """Most products written out when both operands are scalars."""
@@ -37,7 +47,7 @@ UNROLLED_FROM_MEMORY = 256
     "dot_general",
     ignores={"precision": PRECISION, "preferred_element_type": RESULT_TYPE, "out_sharding": PLACED},
 )
-def dot_general(imp: Importer, eqn: Any, x: Value, y: Value, *, dimension_numbers: Any) -> Value:
+def dot_general(imp: Importer, eqn: JaxprEqn, x: Value, y: Value, *, dimension_numbers: DotDimensionNumbers) -> Value:
     """Imports `dot_general`: batch axes first, then the free axes of x, then those of y."""
     (cx, cy), (bx, by) = dimension_numbers
     fx = [d for d in range(x.ndim) if d not in cx and d not in bx]
@@ -52,7 +62,7 @@ def dot_general(imp: Importer, eqn: Any, x: Value, y: Value, *, dimension_number
     return converted(imp, whole, _product(imp, whole, left, right, (batch, rows, columns, inner)), aval)
 
 
-def _product(imp: Importer, aval: Any, left: Value, right: Value, sizes: tuple[Any, ...]) -> Value:
+def _product(imp: Importer, aval: Shaped, left: Value, right: Value, sizes: Sizes) -> Value:
     batch, rows, columns, inner = sizes
     count = int(np.prod(inner, dtype=np.int64))
     work = int(np.prod(aval.shape, dtype=np.int64)) * count
@@ -63,7 +73,9 @@ def _product(imp: Importer, aval: Any, left: Value, right: Value, sizes: tuple[A
     return _looped(imp, aval, left, right, sizes)
 
 
-def _unrolled(imp: Importer, aval: Any, left: np.ndarray, right: np.ndarray, sizes: tuple[Any, ...]) -> np.ndarray:
+def _unrolled(
+    imp: Importer, aval: Shaped, left: np.ndarray, right: np.ndarray, sizes: tuple[list[int], list[int], list[int], int]
+) -> np.ndarray:
     batch, rows, columns, count = sizes
     lefts = left.reshape(int(np.prod(batch)), int(np.prod(rows)), count)
     rights = right.reshape(int(np.prod(batch)), int(np.prod(columns)), count)
@@ -81,14 +93,14 @@ def _unrolled(imp: Importer, aval: Any, left: np.ndarray, right: np.ndarray, siz
     return array_of(out, aval.shape)
 
 
-def _looped(imp: Importer, aval: Any, left: Value, right: Value, sizes: tuple[Any, ...]) -> Value:
+def _looped(imp: Importer, aval: Shaped, left: Value, right: Value, sizes: Sizes) -> Value:
     """Sums in loops; scalars go to memory, because an index that a loop counts would choose among all of them."""
     batch, rows, _, inner = sizes
     left, right = _readable(imp, left), _readable(imp, right)
     add, mul = combiner(imp, "add", aval), _multiplier(imp, aval)
     nb, nr = len(batch), len(rows)
 
-    def join(index: Sequence[Any], k: Sequence[Any], acc: Any) -> Any:
+    def join(index: Sequence[Atom], k: Sequence[Atom], acc: Element) -> Element:
         row, column = [*index[: nb + nr], *k], [*index[:nb], *index[nb + nr :], *k]
         return add(acc, mul(imp.element(left, row), imp.element(right, column)))
 
@@ -101,13 +113,13 @@ def _readable(imp: Importer, value: Value) -> Value:
     return imp.in_memory(value)
 
 
-def _multiplier(imp: Importer, aval: Any) -> Callable[[Any, Any], Any]:
+def _multiplier(imp: Importer, aval: Shaped) -> Callable[[Any, Any], Any]:
     """Returns the function that multiplies elements in the result's dtype; operands may differ in theirs."""
     dtype, pair, mul = imp.dtype_of(aval), is_pair(aval), combiner(imp, "mul", aval)
     return lambda p, q: mul(*(complexes.converted(imp, e, dtype, pair=pair) for e in (p, q)))
 
 
-def _is_zero(element: Any) -> bool:
-    if type(element) is tuple:
+def _is_zero(element: Element) -> bool:
+    if isinstance(element, tuple):
         return all(_is_zero(part) for part in element)
-    return is_static(element) and element.value == 0
+    return isinstance(element, Literal) and bool(element.value == 0)

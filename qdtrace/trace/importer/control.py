@@ -37,14 +37,13 @@ from qdtrace.trace.importer.values import (
 from qdtrace.trace.physical import is_pair
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from jax.core import ShapedArray
+    from collections.abc import Callable, Sequence
 
     from qdtrace.ir.builder import BlockBuilder
     from qdtrace.ir.program import Eqn
     from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.importer.core import Importer
+    from qdtrace.trace.jaxprs import AnyJaxpr, Shaped
 
 UNROLLED_STEPS = 4
 """Loops over elements of arrays of at most this many steps are written out."""
@@ -65,8 +64,8 @@ def unpin(values: Sequence[Value]) -> None:
 
 @rule("while")
 def while_(
-    imp: Importer, eqn: Any, *operands: Value,
-    cond_nconsts: int, cond_jaxpr: Any, body_nconsts: int, body_jaxpr: Any,
+    imp: Importer, eqn: JaxprEqn, *operands: Value,
+    cond_nconsts: int, cond_jaxpr: AnyJaxpr, body_nconsts: int, body_jaxpr: AnyJaxpr,
 ) -> list[Value]:  # fmt: skip
     """Imports `lax.while_loop`; a predicate for each batch element runs until all are done."""
     n_cond, n_body = cond_nconsts, body_nconsts
@@ -118,7 +117,7 @@ def _where_active(imp: Importer, active: Value, carry: Carry, new: Value, old: V
 
 @rule("scan", ignores={"unroll": "it is for speed", "ft_out": "results come in the order of the body's"})
 def scan(
-    imp: Importer, eqn: JaxprEqn, *operands: Value, jaxpr: Any, length: int, reverse: bool,
+    imp: Importer, eqn: JaxprEqn, *operands: Value, jaxpr: AnyJaxpr, length: int, reverse: bool,
     num_consts: int = 0, num_carry: int = 0, ft_in: Any = None,
 ) -> list[Value]:  # fmt: skip
     """Imports `lax.scan` and `fori_loop` of constant length: a `for`; few steps over arrays are written out."""
@@ -153,7 +152,7 @@ def scan(
     return [*final, *(imp.scalars(y) if y.size <= UNROLL else y for y in ys)]
 
 
-def _row(imp: Importer, x: Value, at: Any) -> Value:
+def _row(imp: Importer, x: Value, at: Atom) -> Value:
     """Returns x[at] for a traced position in range."""
     if isinstance(x, np.ndarray):  # rows without elements
         return x[0]
@@ -162,17 +161,17 @@ def _row(imp: Importer, x: Value, at: Any) -> Value:
     return view(imp, x, x.shape[1:], lambda i: [at, *i])
 
 
-def _store_row(imp: Importer, target: PrivateArray, at: Any, value: Value) -> None:
+def _store_row(imp: Importer, target: PrivateArray, at: Atom, value: Value) -> None:
     if isinstance(value, np.ndarray):
         for i in np.ndindex(*value.shape):
-            imp.store_at(target.var, value[i], [at, *(imp.index(k) for k in i)])
+            imp.store_at(target.var, value.item(i), [at, *(imp.index(k) for k in i)])
     else:
         imp.loop_nest(value.shape, lambda i: imp.store_at(target.var, imp.element(value, i), [at, *i]))
 
 
 def _unrolled_scan(
-    imp: Importer, body: object, consts: Sequence[Value], initial: Sequence[Value], xs: Sequence[Value],
-    y_avals: Sequence[Any], length: int, reverse: bool,
+    imp: Importer, body: AnyJaxpr, consts: Sequence[Value], initial: Sequence[Value], xs: Sequence[Value],
+    y_avals: Sequence[Shaped], length: int, reverse: bool,
 ) -> list[Value]:  # fmt: skip
     carry: list[Value] = list(initial)
     steps: list[list[Value]] = [[] for _ in range(length)]
@@ -187,8 +186,9 @@ def _unrolled_scan(
     for j, aval in enumerate(y_avals):
         shape, dtype, pair = (length, *aval.shape), imp.dtype_of(aval), is_pair(aval)
         rows = [steps[t][j] for t in range(length)]
-        if int(np.prod(shape)) <= imp.scalar_budget and all(isinstance(r, np.ndarray) for r in rows):
-            ys.append(np.stack(rows) if rows else np.empty(shape, object))
+        arrays = [r for r in rows if isinstance(r, np.ndarray)]
+        if int(np.prod(shape)) <= imp.scalar_budget and len(arrays) == length:
+            ys.append(np.stack(arrays) if arrays else np.empty(shape, object))
             continue
         out = imp.private(shape, dtype, pair, "ys")
         for t, row in enumerate(rows):
@@ -199,7 +199,12 @@ def _unrolled_scan(
 
 @rule("cond")
 def cond(
-    imp: Importer, eqn: Any, which: Value, *operands: Value, branches: Sequence[object], branches_platforms: Any = None
+    imp: Importer,
+    eqn: JaxprEqn,
+    which: Value,
+    *operands: Value,
+    branches: Sequence[AnyJaxpr],
+    branches_platforms: Sequence[Sequence[str] | None] | None = None,
 ) -> list[Value]:
     """Imports `lax.cond`, `lax.switch` and `lax.platform_dependent`: nested `if`s; only the taken branch runs."""
     avals = [v.aval for v in eqn.outvars]
@@ -228,7 +233,13 @@ def cond(
     return choose(0)
 
 
-def branch(imp: Importer, condition: Atom, avals: Sequence[ShapedArray], on_true: Any, on_false: Any) -> list[Value]:
+def branch(
+    imp: Importer,
+    condition: Atom,
+    avals: Sequence[Shaped],
+    on_true: Callable[[], list[Value]],
+    on_false: Callable[[], list[Value]],
+) -> list[Value]:
     """Emits an `if` whose results are scalars, or arrays in memory that both branches write."""
     opened, results = [], []
     for run in (on_true, on_false):

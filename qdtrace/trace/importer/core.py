@@ -37,14 +37,19 @@ from qdtrace.trace.regions import restructure
 from qdtrace.trace.source import eqn_loc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
     from jax.core import ShapedArray
+    from jax.typing import ArrayLike
 
     from qdtrace.ir.builder import Builder
     from qdtrace.ir.program import Atom, Var
+    from qdtrace.trace import jaxprs
+    from qdtrace.trace.compat import Jaxpr, JaxprEqn
     from qdtrace.trace.importer.bodies import Key, Operands
     from qdtrace.trace.importer.uses import Uses
+    from qdtrace.trace.importer.values import Element, Env
+    from qdtrace.trace.jaxprs import AnyJaxpr, Shaped
 
 LARGE_CONSTANT = 64
 """Constants of more elements are kept in memory from the start."""
@@ -69,7 +74,7 @@ class Importer(MemoryOps):
         self,
         builder: Builder,
         *,
-        hoist: Callable[[Any], Var] | None = None,
+        hoist: Callable[[ArrayLike], Var] | None = None,
         index_dtype: DType = DType.i32,
         scalar_budget: int = 256,
         bodies: Bodies | None = None,
@@ -87,7 +92,7 @@ class Importer(MemoryOps):
         self.flow: list[LoopFlow] = []
         self.iteration: Atom | None = None
         """Index of the outermost loop around the current equation; None outside of loops."""
-        self._constants: dict[int, tuple[Any, Value]] = {}
+        self._constants: dict[int, tuple[object, Value]] = {}
 
     def another(self, builder: Builder) -> Importer:
         """Returns an importer of code apart, for instance of a derivative rule."""
@@ -102,14 +107,14 @@ class Importer(MemoryOps):
         self.iteration = before
 
     # ------------------------------------------------------------------ entry points
-    def body(self, items: Sequence[Any], env: dict[Any, Value]) -> None:
+    def body(self, items: Sequence[JaxprEqn], env: Env) -> None:
         """Imports the equations of a body in order; regions become `for`, `while` and `if` equations.
 
         A `continue_if` among them ends the thread's work on this element.
         """
         ITEMS["body"](self, items, env)
 
-    def eqn(self, eqn: Any, env: dict[Any, Value]) -> None:
+    def eqn(self, eqn: JaxprEqn, env: Env) -> None:
         """Imports one equation and puts its results into `env`, pairs with a trailing axis of 2."""
         self.import_eqn(eqn, env)
         for var in eqn.outvars:
@@ -117,7 +122,7 @@ class Importer(MemoryOps):
             if isinstance(value, np.ndarray) and is_pair(var.aval):
                 env[var] = split_pairs(value)
 
-    def jaxpr(self, closed: Any, values: Sequence[Value]) -> list[Value]:
+    def jaxpr(self, closed: AnyJaxpr, values: Sequence[Value]) -> list[Value]:
         """Inlines a closed jaxpr; pairs have a trailing axis of 2 in operands and results."""
         jaxpr = compat.open_jaxpr(closed)
         operands = [_logical(x, v.aval) for v, x in zip(jaxpr.invars, values, strict=True)]
@@ -127,7 +132,7 @@ class Importer(MemoryOps):
             for v, x in zip(jaxpr.outvars, results, strict=True)
         ]
 
-    def items(self, items: Sequence[Any], env: dict[Any, Value], results: Sequence[Any] = ()) -> None:
+    def items(self, items: Sequence[JaxprEqn], env: Env, results: Sequence[jaxprs.Atom] = ()) -> None:
         """Imports equations and regions in order. One that guards what follows it imports that too."""
         uses, held = uses_of_items(items, results), {}
         for position, item in enumerate(items):
@@ -137,7 +142,9 @@ class Importer(MemoryOps):
             elif ITEMS[kind](self, item, items[position + 1 :], env):
                 return
 
-    def _import_counted(self, position: int, eqn: Any, env: dict[Any, Value], uses: Uses, held: dict[Any, Any]) -> None:
+    def _import_counted(
+        self, position: int, eqn: JaxprEqn, env: Env, uses: Uses, held: dict[jaxprs.Var, Value]
+    ) -> None:
         """Imports one equation; arrays in memory that it is the last to read may be updated in place."""
         shown = uses.release(position, eqn, held) if held else ()
         self.importing = uses, eqn
@@ -151,10 +158,10 @@ class Importer(MemoryOps):
                 hold(value)
 
     # ------------------------------------------------------------------ environment
-    def read(self, env: dict[Any, Value], atom: Any) -> Value:
+    def read(self, env: Env, atom: jaxprs.Atom) -> Value:
         """Returns the value of a jaxpr variable or literal."""
         if isinstance(atom, compat.Literal):
-            aval: Any = atom.aval
+            aval = atom.aval
             if not aval.shape and aval.dtype in PLAIN:
                 return rank0(constant(np.asarray(atom.val, aval.dtype)[()]))
             return self.constant_value(atom.val, aval)
@@ -172,7 +179,7 @@ class Importer(MemoryOps):
             env[atom] = joined
         return joined
 
-    def constant_value(self, content: Any, aval: Any) -> Value:
+    def constant_value(self, content: ArrayLike, aval: ShapedArray) -> Value:
         """Returns a literal or a captured constant."""
         if isinstance(content, bool | int | float | complex | np.generic):
             return rank0(_element(np.asarray(content, aval.dtype)[()]))
@@ -181,7 +188,7 @@ class Importer(MemoryOps):
             known = self._constants[id(content)] = (content, self._constant_array(content, aval))
         return known[1]
 
-    def _constant_array(self, content: Any, aval: Any) -> Value:
+    def _constant_array(self, content: ArrayLike, aval: ShapedArray) -> Value:
         pair = is_pair(aval)
         self.dtype_of(aval)
         if is_key(aval):
@@ -197,7 +204,7 @@ class Importer(MemoryOps):
         out = array_of(map(constant, array.reshape(-1)), array.shape)
         return join_pairs(out) if pair else out
 
-    def _captured(self, tracer: Any, aval: Any, pair: bool) -> Value:
+    def _captured(self, tracer: jax.Array, aval: ShapedArray, pair: bool) -> Value:
         """Returns a value of an outer trace that a jaxpr closed over."""
         if self.hoist is None:
             raise TraceValueError(
@@ -215,7 +222,7 @@ class Importer(MemoryOps):
             self.loc = eqn_loc(self.unlocated) or self.loc
             self.unlocated = None
 
-    def import_eqn(self, eqn: Any, env: dict[Any, Value]) -> None:
+    def import_eqn(self, eqn: JaxprEqn, env: Env) -> None:
         """Imports one equation; elements of keys and complex numbers are pairs."""
         if not self.calls:
             self.unlocated = eqn
@@ -224,7 +231,7 @@ class Importer(MemoryOps):
             return
         primitive = eqn.primitive
         name = primitive.name
-        values = [self.read(env, v) for v in eqn.invars]
+        values: list[Any] = [self.read(env, v) for v in eqn.invars]
         found = RULES.get(name)
         if name not in TAUGHT and is_foreign(primitive):
             results = self._implemented(eqn, values)
@@ -240,7 +247,7 @@ class Importer(MemoryOps):
         else:
             env[eqn.outvars[0]] = results
 
-    def _without_rule(self, eqn: Any, values: list[Value]) -> Any:
+    def _without_rule(self, eqn: JaxprEqn, values: list[Value]) -> Any:
         name = eqn.primitive.name
         fn, params, vanish, each = TAUGHT.get(name), eqn.params, False, False
         if fn is None:
@@ -260,7 +267,7 @@ class Importer(MemoryOps):
             return results if eqn.primitive.multiple_results else results[0]
         raise self._no_rule(eqn)
 
-    def _implemented(self, eqn: Any, values: list[Value]) -> Any:
+    def _implemented(self, eqn: JaxprEqn, values: list[Value]) -> Any:
         contents = [_content(v, x.aval) for v, x in zip(values, eqn.invars, strict=True)]
         with compat.settings_of(eqn):
             inner = implementation_of(eqn, contents)
@@ -270,7 +277,7 @@ class Importer(MemoryOps):
         results = self.call(inner, values) if ties is None else ties(self, eqn, values, inner, values)
         return results if eqn.primitive.multiple_results else results[0]
 
-    def _no_rule(self, eqn: Any) -> UnsupportedError:
+    def _no_rule(self, eqn: JaxprEqn) -> UnsupportedError:
         name = eqn.primitive.name
         return UnsupportedError(
             f"the JAX primitive `{name}` has no import rule",
@@ -279,12 +286,12 @@ class Importer(MemoryOps):
         )
 
     def decomposed(
-        self, fn: Callable[..., Any], avals: Sequence[Any], params: dict[str, Any], values: list[Value]
-    ) -> Any:
+        self, fn: Callable[..., Any], avals: Sequence[Shaped], params: Mapping[str, Any], values: list[Value]
+    ) -> list[Value]:
         """Returns results of a jnp function, inlined; what it refuses is refused at the user's line."""
         return self.call(self._traced(fn, avals, params), values)
 
-    def _traced(self, fn: Callable[..., Any], avals: Sequence[Any], params: dict[str, Any]) -> Any:
+    def _traced(self, fn: Callable[..., Any], avals: Sequence[Shaped], params: Mapping[str, Any]) -> AnyJaxpr:
         for aval in avals:
             self.dtype_of(aval)
         try:
@@ -292,13 +299,17 @@ class Importer(MemoryOps):
         except UnsupportedError as error:
             raise UnsupportedError(error.rule, loc=self.here(), notes=error.notes, help=error.help) from None
 
-    def each(self, fn: Callable[..., Any], eqn: Any, params: dict[str, Any], values: Sequence[Value]) -> Value:
+    def each(self, fn: Callable[..., Any], eqn: JaxprEqn, params: Mapping[str, Any], values: Sequence[Value]) -> Value:
         """Returns the result of an equation that a jnp function of elements computes."""
         closed = self._traced(fn, [jax.ShapeDtypeStruct((), v.aval.dtype) for v in eqn.invars], params)
-        one: Callable[..., Any] = lambda *elements: self.call(closed, [rank0(e) for e in elements])[0][()]  # noqa: E731
+        one = lambda *elements: self.call_on_scalars(closed, elements)[0]  # noqa: E731
         return per_element(self, one, eqn.outvars[0].aval, *values, length=length_of(closed))
 
-    def call(self, closed: Any, values: Sequence[Value]) -> list[Value]:
+    def call_on_scalars(self, closed: AnyJaxpr, elements: Sequence[Element]) -> list[Any]:
+        """Returns the elements that a function of scalars gives."""
+        return [self.element(x, ()) for x in self.call(closed, [rank0(e) for e in elements])]
+
+    def call(self, closed: AnyJaxpr, values: Sequence[Value]) -> list[Value]:
         """Inlines a called function; its equations keep the line of the call. See `bodies`."""
         jaxpr = compat.open_jaxpr(closed)
         operands = None
@@ -317,13 +328,13 @@ class Importer(MemoryOps):
         if known is not None:
             return list(known)
         self.private_bytes += body.private_bytes
-        eqns, results = copy_of(body, operands.variables, self.here())
+        eqns, arrays = copy_of(body, operands.variables, self.here())
         self.current.eqns += eqns
         self.definitions.made.update((id(e.outvars[0]), e) for e in eqns if not (e.blocks or e.primitive.effects))
-        self.share(same, tuple(results))
-        return results
+        self.share(same, tuple(arrays))
+        return list(arrays)
 
-    def _first_call(self, closed: Any, values: Sequence[Value], key: Key, operands: Operands) -> list[Value]:
+    def _first_call(self, closed: AnyJaxpr, values: Sequence[Value], key: Key, operands: Operands) -> list[Value]:
         """Inlines a body and keeps what it became. Nothing is known of the equations around it."""
         emitted = self.current.eqns
         position, before = len(emitted), self.private_bytes
@@ -344,14 +355,14 @@ class Importer(MemoryOps):
             self.share((key, *map(id, operands.variables)), tuple(results))
         return results
 
-    def _inside_call(self, closed: Any, values: Sequence[Value]) -> list[Value]:
+    def _inside_call(self, closed: AnyJaxpr, values: Sequence[Value]) -> list[Value]:
         self.calls += 1
         try:
             return self.inline(closed, values)
         finally:
             self.calls -= 1
 
-    def inline(self, closed: Any, values: Sequence[Value]) -> list[Value]:
+    def inline(self, closed: AnyJaxpr, values: Sequence[Value]) -> list[Value]:
         """Imports a jaxpr on these operands; returns its results.
 
         Private arrays are counted: an operand read for the last time may be updated in place.
@@ -359,11 +370,11 @@ class Importer(MemoryOps):
         jaxpr = compat.open_jaxpr(closed)
         if has_markers(jaxpr):
             return self._marked(closed, values)
-        env: dict[Any, Value] = {}
+        env: Env = {}
         for var, content in zip(jaxpr.constvars, compat.constants_of(closed), strict=True):
             env[var] = self.constant_value(content, var.aval)
         env.update(zip(jaxpr.invars, values, strict=True))
-        held = {v: x for v, x in env.items() if isinstance(x, MemoryArray)}
+        held: dict[jaxprs.Var, Value] = {v: x for v, x in env.items() if isinstance(x, MemoryArray)}
         for value in held.values():
             hold(value)
         uses = uses_of_jaxpr(jaxpr)
@@ -375,9 +386,9 @@ class Importer(MemoryOps):
             hold(value, -1)
         return results
 
-    def _marked(self, closed: Any, values: Sequence[Value]) -> list[Value]:
+    def _marked(self, closed: AnyJaxpr, values: Sequence[Value]) -> list[Value]:
         root = restructure(closed)
-        env: dict[Any, Value] = {v: self.constant_value(c, v.aval) for v, c in root.constants.items()}
+        env: Env = {v: self.constant_value(c, v.aval) for v, c in root.constants.items()}
         env.update(zip(root.params, values, strict=True))
         for value in values:
             hold(value)
@@ -385,24 +396,24 @@ class Importer(MemoryOps):
         return [self.read(env, atom) for atom in root.results]
 
 
-def has_markers(jaxpr: Any) -> bool:
+def has_markers(jaxpr: Jaxpr) -> bool:
     """Returns whether a jaxpr holds markers and so must be restructured."""
     return bool(jaxpr.effects) and compat.has_markers(jaxpr.effects)
 
 
-def _element(value: Any) -> Any:
+def _element(value: Any) -> Element:
     """Returns a constant; a pair of the parts for a complex number."""
     return (constant(value.real), constant(value.imag)) if value.dtype.kind == "c" else constant(value)
 
 
-def _content(value: Value, aval: ShapedArray) -> np.ndarray | None:
+def _content(value: Value, aval: Shaped) -> np.ndarray | None:
     """Returns the array of a value whose elements are all constants; None for any other."""
     if not isinstance(value, np.ndarray) or is_pair(aval) or not all(map(is_static, value.ravel().tolist())):
         return None
     return np.array([e.value for e in value.ravel().tolist()], aval.dtype).reshape(value.shape)
 
 
-def _logical(value: Value, aval: ShapedArray) -> Value:
+def _logical(value: Any, aval: Shaped) -> Any:
     """Returns a value with pairs in place of a trailing axis of 2 that JAX's type has not."""
     if type(value) is np.ndarray and value.ndim and value.ndim != len(aval.shape):
         return join_pairs(value)
@@ -411,6 +422,6 @@ def _logical(value: Value, aval: ShapedArray) -> Value:
     return value
 
 
-def _has_no_elements(eqn: Any) -> bool:
+def _has_no_elements(eqn: JaxprEqn) -> bool:
     """Returns whether an equation has results, no element in any of them, and no effect."""
     return bool(eqn.outvars) and all(0 in v.aval.shape for v in eqn.outvars) and not eqn.effects

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,23 +15,23 @@ from qdtrace.trace.physical import is_pair
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from jax.core import ShapedArray
-
+    from qdtrace.ir.program import Atom
     from qdtrace.trace.importer.memory import MemoryOps
+    from qdtrace.trace.jaxprs import AnyJaxpr, Shaped
 
 
 WRITTEN_OUT = 2048
 """Most equations that a function is written out in, for more elements than are without a loop anyway."""
 
 
-def length_of(closed: Any) -> int:
+def length_of(closed: AnyJaxpr) -> int:
     """Returns the number of equations of a jaxpr, inner ones included."""
     eqns = compat.open_jaxpr(closed).eqns
     return len(eqns) + sum(length_of(inner) for eqn in eqns for inner in compat.inner_jaxprs(eqn))
 
 
 def per_element(
-    imp: MemoryOps, fn: Callable[..., Element], aval: ShapedArray, *values: Value, length: int = 1, pair: bool = False
+    imp: MemoryOps, fn: Callable[..., Element], aval: Shaped, *values: Value, length: int = 1, pair: bool = False
 ) -> Value:
     """Applies a function of elements; an operand has the shape, or rank 0, or length one along some axes.
 
@@ -43,10 +43,11 @@ def per_element(
     is_small = prod(shape) <= min(imp.scalar_budget, max(UNROLL, WRITTEN_OUT // length))
     if is_small and imp.private_bytes > SCARCE:
         values = tuple([imp.scalars(v) for v in values])
-    if is_small and all(type(v) is np.ndarray for v in values):
+    arrays = [v for v in values if isinstance(v, np.ndarray)] if is_small else []
+    if is_small and len(arrays) == len(values):
         if not shape:
-            return rank0(fn(*[v[()] for v in values]))
-        columns = [(v if v.shape == shape else np.broadcast_to(v, shape)).ravel().tolist() for v in values]
+            return rank0(fn(*[v[()] for v in arrays]))
+        columns = [(v if v.shape == shape else np.broadcast_to(v, shape)).ravel().tolist() for v in arrays]
         out = array_of(map(fn, *columns), shape)
         again = lambda: Formula(shape, dtype, _at(imp, fn, shape, [imp.rolled(v) for v in values]), pair)  # noqa: E731
         imp.note_formula(out, values, again, length)
@@ -65,11 +66,11 @@ def per_element(
 
 def _at(
     imp: MemoryOps, fn: Callable[..., Element], shape: Sequence[int], operands: Sequence[Value]
-) -> Callable[[Sequence[Any]], Element]:
+) -> Callable[[Sequence[Atom]], Element]:
     return lambda index: fn(*(imp.element(v, _broadcast(imp, v, shape, index)) for v in operands))
 
 
-def _broadcast(imp: MemoryOps, value: Value, shape: Sequence[int], index: Sequence[Any]) -> Sequence[Any]:
+def _broadcast(imp: MemoryOps, value: Value, shape: Sequence[int], index: Sequence[Atom]) -> Sequence[Atom]:
     """Returns the operand's index: axes of length one stay at 0, a scalar has none."""
     if not value.ndim or value.shape == shape:
         return index if value.ndim else ()

@@ -20,26 +20,29 @@ from qdtrace.trace.rows import SAME_NAME
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from qdtrace.ir.program import Atom
+    from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.importer.core import Importer
+    from qdtrace.trace.jaxprs import Shaped
 
 _WITH_ACCURACY = frozenset(
     ("cbrt", "cos", "erfc", "exp", "exp2", "expm1", "log", "log1p", "log2", "logistic", "rsqrt", "sin", "sqrt", "tan",
      "tanh")
 )  # fmt: skip
-_PLAIN: dict[str, Any] = {}
+_PLAIN: dict[str, object] = {}
 """No parameters."""
 _OTHER_NAME = {"add_any": "add"}
 ACCURACY = "it is a wish that XLA's code for the CPU leaves aside"
 
 
-def _is_complex(aval: Any) -> bool:
+def _is_complex(aval: Shaped) -> bool:
     return getattr(aval.dtype, "kind", "") == "c"
 
 
 def _direct(name: str) -> Callable[..., Value]:
     on_bool = ON_BOOL.get(name, name)
 
-    def run(imp: Importer, eqn: Any, *values: Value) -> Value:
+    def run(imp: Importer, eqn: JaxprEqn, *values: Value) -> Value:
         aval = eqn.outvars[0].aval
         kind = getattr(eqn.invars[0].aval.dtype, "kind", "")
         if kind == "c":
@@ -47,7 +50,7 @@ def _direct(name: str) -> Callable[..., Value]:
         graph = on_bool if kind == "b" else name
         if not aval.shape and type(values[0]) is np.ndarray and type(values[-1]) is np.ndarray:
             # most equations of most programs
-            return rank0(imp.scalar(PRIMITIVES[graph], tuple([v.item() for v in values]), _PLAIN, None))
+            return rank0(imp.scalar(PRIMITIVES[graph], tuple([v.item() for v in values]), _PLAIN, None))  # type: ignore[union-attr]
         return per_element(imp, lambda *elements: imp.op(graph, *elements), aval, *values)
 
     return run
@@ -60,7 +63,7 @@ for _name, _graph in _OTHER_NAME.items():
 
 
 @rule("mul")
-def mul(imp: Importer, eqn: Any, x: Value, y: Value, *, out_dtype: Any = None) -> Value:
+def mul(imp: Importer, eqn: JaxprEqn, x: Value, y: Value, *, out_dtype: object = None) -> Value:
     """Returns the product, of operands in `out_dtype` when there is one."""
     if out_dtype is not None:
         x, y = (converted(imp, v.aval, value, eqn.outvars[0].aval) for v, value in zip(eqn.invars, (x, y), strict=True))
@@ -71,7 +74,7 @@ _product = _direct("mul")
 
 
 @rule("pow")
-def pow_(imp: Importer, eqn: Any, x: Value, y: Value) -> Value:
+def pow_(imp: Importer, eqn: JaxprEqn, x: Value, y: Value) -> Value:
     """Imports `pow`; an integer exponent becomes a float one."""
     aval = eqn.outvars[0].aval
     if _is_complex(aval):
@@ -82,11 +85,11 @@ def pow_(imp: Importer, eqn: Any, x: Value, y: Value) -> Value:
 
 
 @rule("integer_pow")
-def integer_pow(imp: Importer, eqn: Any, x: Value, *, y: int) -> Value:
+def integer_pow(imp: Importer, eqn: JaxprEqn, x: Value, *, y: int) -> Value:
     """Raises to a constant exponent; the first few are written out."""
 
-    def power(a: Any) -> Any:
-        if type(a) is tuple:
+    def power(a: Element) -> Element:
+        if isinstance(a, tuple):
             return complexes.power(imp, a, y)
         if y in (2, 3, 4):
             square = imp.op("mul", a, a)
@@ -97,7 +100,7 @@ def integer_pow(imp: Importer, eqn: Any, x: Value, *, y: int) -> Value:
 
 
 @rule("square")
-def square(imp: Importer, eqn: Any, x: Value) -> Value:
+def square(imp: Importer, eqn: JaxprEqn, x: Value) -> Value:
     """Returns x times x."""
     if _is_complex(eqn.outvars[0].aval):
         return complexes.per_pair(imp, "square", eqn.outvars[0].aval, (x,))
@@ -105,14 +108,14 @@ def square(imp: Importer, eqn: Any, x: Value) -> Value:
 
 
 @rule("round")
-def round_(imp: Importer, eqn: Any, x: Value, *, rounding_method: Any) -> Value:
+def round_(imp: Importer, eqn: JaxprEqn, x: Value, *, rounding_method: Any) -> Value:
     """Rounds ties to even or away from zero."""
     name = {"AWAY_FROM_ZERO": "round_away", "TO_NEAREST_EVEN": "round_even"}[rounding_method.name]
     return per_element(imp, lambda a: imp.op(name, a), eqn.outvars[0].aval, x)
 
 
 @rule("clamp")
-def clamp(imp: Importer, eqn: Any, low: Value, x: Value, high: Value) -> Value:
+def clamp(imp: Importer, eqn: JaxprEqn, low: Value, x: Value, high: Value) -> Value:
     """Returns min(max(x, low), high)."""
     aval = eqn.outvars[0].aval
     if _is_complex(aval):
@@ -123,12 +126,12 @@ def clamp(imp: Importer, eqn: Any, low: Value, x: Value, high: Value) -> Value:
 
 
 @rule("select_n")
-def select_n(imp: Importer, eqn: Any, which: Value, *cases: Value) -> Value:
+def select_n(imp: Importer, eqn: JaxprEqn, which: Value, *cases: Value) -> Value:
     """Returns the case chosen by a bool or an integer; a constant choice copies nothing."""
     if len(cases) == 1:
         return cases[0]
 
-    def choose(index: Any, *elements: Element) -> Element:
+    def choose(index: Atom, *elements: Element) -> Element:
         if index.type.dtype is DType.bool:
             return imp.choose(index, elements[1], elements[0])
         chosen = elements[-1]
@@ -143,12 +146,12 @@ def select_n(imp: Importer, eqn: Any, which: Value, *cases: Value) -> Value:
     "convert_element_type",
     ignores={"new_dtype": RESULT_TYPE, "weak_type": "dtypes were promoted while tracing", "sharding": PLACED},
 )
-def convert_element_type(imp: Importer, eqn: Any, x: Value) -> Value:
+def convert_element_type(imp: Importer, eqn: JaxprEqn, x: Value) -> Value:
     """Converts between dtypes."""
     return converted(imp, eqn.invars[0].aval, x, eqn.outvars[0].aval)
 
 
-def converted(imp: Importer, source: Any, x: Value, aval: Any) -> Value:
+def converted(imp: Importer, source: Shaped, x: Value, aval: Shaped) -> Value:
     """Returns an array of type `source` as one of type `aval`, to whose shape its own broadcasts."""
     if source.dtype == aval.dtype:
         return x
@@ -157,7 +160,7 @@ def converted(imp: Importer, source: Any, x: Value, aval: Any) -> Value:
 
 
 @rule("bitcast_convert_type", ignores={"new_dtype": RESULT_TYPE})
-def bitcast_convert_type(imp: Importer, eqn: Any, x: Value) -> Value:
+def bitcast_convert_type(imp: Importer, eqn: JaxprEqn, x: Value) -> Value:
     """Returns bits as another dtype; a narrower one adds a trailing axis, a wider one removes it (little end first)."""
     aval = eqn.outvars[0].aval
     source, target = imp.dtype_of(eqn.invars[0].aval), imp.dtype_of(aval)
@@ -180,7 +183,7 @@ def bitcast_convert_type(imp: Importer, eqn: Any, x: Value) -> Value:
                 out[(*at, k)] = to(imp.convert(part, narrow), target)
         return out
     for at in np.ndindex(*aval.shape):
-        total: Any = integer(0, wide)
+        total: Atom = integer(0, wide)
         for k in range(target.itemsize // source.itemsize):
             part = imp.convert(to(x[(*at, k)], narrow), wide)
             total = imp.op("or", imp.op("shift_left", part, integer(k * narrow.bits, wide)), total) if k else part
@@ -188,7 +191,7 @@ def bitcast_convert_type(imp: Importer, eqn: Any, x: Value) -> Value:
     return out
 
 
-def total_less(imp: Importer, dtype: DType, a: Any, b: Any) -> Any:
+def total_less(imp: Importer, dtype: DType, a: Atom, b: Atom) -> Atom:
     """Returns a < b in the order of sorting: NaN is the largest, -0.0 equals 0.0."""
     less = imp.op("lt", a, b)
     if not dtype.is_float:
@@ -198,12 +201,12 @@ def total_less(imp: Importer, dtype: DType, a: Any, b: Any) -> Any:
 
 
 @rule("eq_to", "lt_to", "le_to")
-def total_order(imp: Importer, eqn: Any, x: Value, y: Value) -> Value:
+def total_order(imp: Importer, eqn: JaxprEqn, x: Value, y: Value) -> Value:
     """Compares in the total order of IEEE 754, which is that of the bits: -0.0 is below 0.0, NaN at the ends."""
     dtype = imp.dtype_of(eqn.invars[0].aval)
     name = eqn.primitive.name.removesuffix("_to")
 
-    def key(element: Any) -> Any:
+    def key(element: Atom) -> Atom:
         if not dtype.is_float:
             return element
         kind = DType(f"i{dtype.bits}")
@@ -215,7 +218,7 @@ def total_order(imp: Importer, eqn: Any, x: Value, y: Value) -> Value:
 
 
 @rule("mulhi")
-def mulhi(imp: Importer, eqn: Any, x: Value, y: Value) -> Value:
+def mulhi(imp: Importer, eqn: JaxprEqn, x: Value, y: Value) -> Value:
     """Returns the upper half of the product of integers."""
     aval = eqn.outvars[0].aval
     dtype = imp.dtype_of(aval)
@@ -223,13 +226,13 @@ def mulhi(imp: Importer, eqn: Any, x: Value, y: Value) -> Value:
     return per_element(imp, lambda a, b: high(imp, dtype, a, b), aval, x, y)
 
 
-def _high(imp: Importer, dtype: DType, a: Any, b: Any) -> Any:
+def _high(imp: Importer, dtype: DType, a: Atom, b: Atom) -> Atom:
     wide = DType.i64 if dtype.is_signed else DType.u64
     product = imp.op("mul", imp.convert(a, wide), imp.convert(b, wide))
     return imp.convert(imp.op("shift_right_logical", product, integer(dtype.bits, wide)), dtype)
 
 
-def _high_of_wide(imp: Importer, dtype: DType, a: Any, b: Any) -> Any:
+def _high_of_wide(imp: Importer, dtype: DType, a: Atom, b: Atom) -> Atom:
     """Emits the high word by products of halves; a negative number read as unsigned is 2^64 too large."""
     op, word, low = imp.op, DType.u64, integer(2**32 - 1, DType.u64)
     shift = lambda v: op("shift_right_logical", v, integer(32, word))  # noqa: E731
@@ -247,7 +250,7 @@ def _high_of_wide(imp: Importer, dtype: DType, a: Any, b: Any) -> Any:
 
 
 @rule("polynomial")
-def polynomial(imp: Importer, eqn: Any, x: Value, *coefficients: Value) -> Value:
+def polynomial(imp: Importer, eqn: JaxprEqn, x: Value, *coefficients: Value) -> Value:
     """Evaluates a polynomial by Horner's scheme; coefficients from the constant term up."""
 
     def horner(a: Element, *terms: Element) -> Element:
@@ -269,6 +272,6 @@ def polynomial(imp: Importer, eqn: Any, x: Value, *coefficients: Value) -> Value
     "sharding_constraint",
     ignores=dict.fromkeys(("sharding", "layout", "context_mesh", "unconstrained_dims"), PLACED),
 )
-def identity(imp: Importer, eqn: Any, *values: Value) -> Any:
+def identity(imp: Importer, eqn: JaxprEqn, *values: Value) -> Any:
     """Returns the operand."""
     return list(values) if eqn.primitive.multiple_results else values[0]

@@ -8,32 +8,36 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qdtrace.trace.importer.memory import UNROLL
-from qdtrace.trace.importer.values import Value, array_of
+from qdtrace.trace.importer.values import Value, array_of, parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from qdtrace.ir.program import Atom
     from qdtrace.ir.types import DType
     from qdtrace.trace.importer.memory import MemoryOps
+    from qdtrace.trace.importer.values import Element
 
-    Join = Callable[[Sequence[Any], Sequence[Any], Any], Any]
+    Join = Callable[[Sequence[Atom], Sequence[Atom], Any], Element]
     """Function of an index of the result, an index of what is joined, and what has been joined so far."""
 
 
-def folded(imp: MemoryOps, shape: Sequence[int], dtype: DType, inner: Sequence[int], start: Any, join: Join) -> Value:
+def folded(
+    imp: MemoryOps, shape: Sequence[int], dtype: DType, inner: Sequence[int], start: Element, join: Join
+) -> Value:
     """Returns the array whose elements begin at `start` and are joined over all indices of the shape `inner`.
 
     Few elements share a loop: its operands are read once for all of them, and no element waits for another one.
     """
     if not 1 < prod(shape) <= UNROLL:
 
-        def one(index: Sequence[Any]) -> Any:
+        def one(index: Sequence[Atom]) -> Element:
             return fold_loop(imp, inner, [start], lambda k, so_far: [join(index, k, so_far[0])])[0]
 
         return imp.build(shape, dtype, one, type(start) is tuple)
     indices = [[imp.index(i) for i in index] for index in np.ndindex(*shape)]
 
-    def side_by_side(k: Sequence[object], so_far: Sequence[object]) -> list[object]:
+    def side_by_side(k: Sequence[Atom], so_far: Sequence[Element]) -> list[Element]:
         return [join(index, k, element) for index, element in zip(indices, so_far, strict=True)]
 
     return array_of(fold_loop(imp, inner, [start] * len(indices), side_by_side), shape)
@@ -42,30 +46,30 @@ def folded(imp: MemoryOps, shape: Sequence[int], dtype: DType, inner: Sequence[i
 def fold_loop(
     imp: MemoryOps,
     shape: Sequence[int],
-    start: Sequence[object],
-    body: Callable[[list[Any], Sequence[Any]], Sequence[Any]],
+    start: Sequence[Element],
+    body: Callable[[list[Atom], Sequence[Any]], Sequence[Element]],
 ) -> Sequence[Any]:
     """Carries elements through a loop nest, and returns the last ones."""
     pair = type(start[0]) is tuple
 
-    def level(axis: int, index: list[Any], carried: Sequence[Any]) -> Sequence[Any]:
+    def level(axis: int, index: list[Atom], carried: Sequence[Element]) -> Sequence[Element]:
         if axis == len(shape):
             return body(index, carried)
         if shape[axis] == 1:
             return level(axis + 1, [*index, imp.index(0)], carried)
 
-        def step(k: Any, parts: list[Any]) -> list[Any]:
-            return _parts(level(axis + 1, [*index, k], _elements(parts, pair)), pair)
+        def step(k: Atom, parts: list[Atom]) -> list[Atom]:
+            return _parts(level(axis + 1, [*index, k], _elements(parts, pair)))
 
-        return _elements(imp.carry_loop(shape[axis], _parts(carried, pair), step), pair)
+        return _elements(imp.carry_loop(shape[axis], _parts(carried), step), pair)
 
     return level(0, [], start)
 
 
-def _parts(elements: Sequence[Any], pair: bool) -> list[Any]:
+def _parts(elements: Sequence[Element]) -> list[Atom]:
     """Returns the atoms of elements."""
-    return [part for element in elements for part in element] if pair else list(elements)
+    return [part for e in elements for part in parts_of(e)]
 
 
-def _elements(parts: Sequence[Any], pair: bool) -> list[Any]:
+def _elements(parts: Sequence[Atom], pair: bool) -> list[Element]:
     return list(zip(parts[::2], parts[1::2], strict=True)) if pair else list(parts)

@@ -10,7 +10,7 @@ of a task one lane is one element, so nothing is mapped: the implementation is t
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 
@@ -19,17 +19,18 @@ from qdtrace.trace import compat
 from qdtrace.trace.source import eqn_loc
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import numpy as np
 
-    from qdtrace.trace.compat import JaxprEqn
+    from qdtrace.trace.compat import JaxprEqn, Primitive
+    from qdtrace.trace.jaxprs import AnyJaxpr, Shaped
 
 KEPT = 256
 """Most equations whose implementations are kept."""
 
 
-def implementation_of(eqn: JaxprEqn, known: Sequence[np.ndarray | None] = ()) -> object:
+def implementation_of(eqn: JaxprEqn, known: Sequence[np.ndarray | None] = ()) -> AnyJaxpr | None:
     """Returns the closed jaxpr of an equation whose primitive another package implements; None where it has an effect.
 
     `known` has the operands that are constants: where the implementation needs values, it gets those.
@@ -47,7 +48,7 @@ def implementation_of(eqn: JaxprEqn, known: Sequence[np.ndarray | None] = ()) ->
 
 
 @functools.cache
-def is_foreign(primitive: Any) -> bool:
+def is_foreign(primitive: Primitive) -> bool:
     """Returns whether another package than JAX wrote the implementation; JAX's own runs the compiled primitive."""
     inner = primitive.impl
     while isinstance(inner, functools.partial):
@@ -59,7 +60,7 @@ def is_foreign(primitive: Any) -> bool:
 class _Same:
     """An equation by identity, kept alive."""
 
-    def __init__(self, eqn: Any) -> None:
+    def __init__(self, eqn: JaxprEqn) -> None:
         self.eqn = eqn
 
     def __hash__(self) -> int:
@@ -70,16 +71,16 @@ class _Same:
 
 
 @functools.lru_cache(maxsize=KEPT)
-def _traced(same: _Same) -> Any:
+def _traced(same: _Same) -> AnyJaxpr | None:
     return _trace(same.eqn, ())
 
 
-def _trace(eqn: Any, known: Sequence[np.ndarray | None]) -> object:
+def _trace(eqn: JaxprEqn, known: Sequence[np.ndarray | None]) -> AnyJaxpr | None:
     name, function = eqn.primitive.name, eqn.primitive.impl
     avals = [v.aval for v in eqn.invars]
     operands = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals]
 
-    def run(*xs: Any) -> Any:
+    def run(*xs: jax.Array) -> object:
         given = [x if k is None else k for x, k in zip(xs, known, strict=True)] if known else xs
         return function(*given, **eqn.params)
 
@@ -104,5 +105,5 @@ def _trace(eqn: Any, known: Sequence[np.ndarray | None]) -> object:
     return closed
 
 
-def _shown(avals: Any) -> str:
+def _shown(avals: Iterable[Shaped]) -> str:
     return ", ".join(f"{a.dtype}[{','.join(map(str, a.shape))}]" for a in avals)

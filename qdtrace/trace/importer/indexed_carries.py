@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 from jax.lax import while_p
 
@@ -13,21 +13,25 @@ from qdtrace.trace.forwarding import is_control, operand_maps
 from qdtrace.trace.importer.implementations import implementation_of, is_foreign
 from qdtrace.trace.importer.registry import TAUGHT
 
+if TYPE_CHECKING:
+    from qdtrace.trace.compat import Jaxpr, JaxprEqn, Var
+    from qdtrace.trace.jaxprs import AnyJaxpr
+
 _SCATTERS = "scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max"
 _INDEXED = {"dynamic_slice": 1, "dynamic_update_slice": 2, "gather": 1, "sort": 1, **dict.fromkeys(_SCATTERS, 1)}
 """Primitives that index their first operand -> the position of their first index."""
 _CARRIED_ON = {"dynamic_update_slice", "select_n", *_SCATTERS}
 
 
-def dynamically_indexed(closed: object, skip: int) -> list[bool]:
+def dynamically_indexed(closed: AnyJaxpr, skip: int) -> list[bool]:
     """Returns, for each operand after the first `skip`, whether a traced index reads or writes it."""
     return list(_indexed(compat.open_jaxpr(closed)))[skip:]
 
 
 @lru_cache(maxsize=512)
-def _indexed(jaxpr: Any) -> tuple[bool, ...]:
+def _indexed(jaxpr: Jaxpr) -> tuple[bool, ...]:
     moving = set(jaxpr.invars)  # variables that are not constants of the trace
-    source: dict[Any, set[int]] = {v: {k} for k, v in enumerate(jaxpr.invars)}
+    source: dict[Var, set[int]] = {v: {k} for k, v in enumerate(jaxpr.invars)}
     marked: set[int] = set()
     for eqn in jaxpr.eqns:
         operands = [v for v in eqn.invars if not isinstance(v, compat.Literal)]
@@ -50,7 +54,7 @@ def _indexed(jaxpr: Any) -> tuple[bool, ...]:
     return tuple(k in marked for k in range(len(jaxpr.invars)))
 
 
-def _implementation(eqn: Any) -> object:
+def _implementation(eqn: JaxprEqn) -> AnyJaxpr | None:
     if eqn.primitive.name in TAUGHT or not is_foreign(eqn.primitive):
         return None
     try:
@@ -59,7 +63,7 @@ def _implementation(eqn: Any) -> object:
         return None
 
 
-def _through(eqn: Any, called: object, source: dict[Any, set[int]]) -> set[int]:
+def _through(eqn: JaxprEqn, called: AnyJaxpr | None, source: dict[Var, set[int]]) -> set[int]:
     """Returns the operands that an inner jaxpr indexes."""
     bodies = [(compat.open_jaxpr(called), range(len(eqn.invars)))] if called is not None else [*operand_maps(eqn)]
     if eqn.primitive is while_p:

@@ -19,20 +19,26 @@ from qdtrace.trace.importer.memory import CHAIN, UNROLL
 from qdtrace.trace.importer.registry import PROMISE, rule
 from qdtrace.trace.importer.scalars import FALSE, TRUE, constant, integer
 from qdtrace.trace.importer.structural import view
+from qdtrace.trace.importer.values import parts_of
 from qdtrace.trace.physical import is_pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from jax.lax import GatherDimensionNumbers, GatherScatterMode
+    from jax.typing import ArrayLike
+
+    from qdtrace.ir.program import Atom
     from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.importer.core import Importer
-    from qdtrace.trace.importer.values import Value
+    from qdtrace.trace.importer.values import Element, Value
+    from qdtrace.trace.jaxprs import Shaped
 
-    Join = Callable[[Callable[[], Any], Any], Any]
+    Join = Callable[[Callable[[], Element], Element], Element]
     """Function that returns the value to store, given how to load the element and the update."""
 
 
-def as_index(imp: Importer, k: Any, size: int) -> Any:
+def as_index(imp: Importer, k: Atom, size: int) -> Atom:
     """Returns an integer as i32 or i64: the same value if it is below `size`, else one that is not below it either."""
     dtype = k.type.dtype
     if dtype in (DType.i32, DType.i64):
@@ -52,7 +58,7 @@ def _last_of(dtype: DType) -> int:
     return int(np.iinfo(dtype.numpy).max)
 
 
-def clamped(imp: Importer, k: Any, last: int) -> Any:
+def clamped(imp: Importer, k: Atom, last: int) -> Atom:
     """Returns the index limited to 0..last; itself where it is known to be there."""
     k = as_index(imp, k, last + 1)
     dtype = k.type.dtype
@@ -64,7 +70,7 @@ def clamped(imp: Importer, k: Any, last: int) -> Any:
     return imp.op("min", imp.op("max", k, integer(0, dtype)), integer(min(last, _last_of(dtype)), dtype))
 
 
-def inside(imp: Importer, k: Any, last: int) -> Any:
+def inside(imp: Importer, k: Atom, last: int) -> Atom:
     """Emits the test 0 <= index <= last."""
     k = as_index(imp, k, last + 1)
     dtype = k.type.dtype
@@ -72,20 +78,20 @@ def inside(imp: Importer, k: Any, last: int) -> Any:
     return imp.op("and", low, imp.op("le", k, integer(min(last, _last_of(dtype)), dtype)))
 
 
-def shifted(imp: Importer, start: Any, k: Any) -> Any:
+def shifted(imp: Importer, start: Atom, k: Atom) -> Atom:
     """Returns start + k, in the wider of their dtypes."""
     dtype = DType.i64 if DType.i64 in (start.type.dtype, k.type.dtype) else DType.i32
     return imp.op("add", imp.convert(start, dtype), imp.convert(k, dtype))
 
 
 @rule("dynamic_slice")
-def dynamic_slice(imp: Importer, eqn: Any, x: Value, *starts: Value, slice_sizes: Sequence[int]) -> Value:
+def dynamic_slice(imp: Importer, eqn: JaxprEqn, x: Value, *starts: Value, slice_sizes: Sequence[int]) -> Value:
     """Returns a slice of constant size at clamped traced starts."""
     sizes = slice_sizes
     at = [clamped(imp, imp.element(s, ()), n - m) for s, n, m in zip(starts, x.shape, sizes, strict=True)]
-    if all(type(k) is Literal for k in at) and isinstance(x, np.ndarray):
-        return x[..., *(slice(int(k.value), int(k.value) + m) for k, m in zip(at, sizes, strict=True))]
-    base = x
+    known = [int(k.value) for k in at if isinstance(k, Literal)]
+    if len(known) == len(at) and isinstance(x, np.ndarray):
+        return x[..., *(slice(k, k + m) for k, m in zip(known, sizes, strict=True))]
     if isinstance(x, np.ndarray):
         candidates = [n if type(k) is not Literal else 1 for n, k in zip(x.shape, at, strict=True)]
         if int(np.prod(candidates)) > CHAIN:
@@ -96,14 +102,16 @@ def dynamic_slice(imp: Importer, eqn: Any, x: Value, *starts: Value, slice_sizes
             if _pick_slices(imp, x, at, sizes):
                 return _sliding(imp, x, at, sizes)
             return imp.build(sizes, imp.dtype_of(eqn.outvars[0].aval), read, pair, unroll=True)
+    else:
+        base = x
     return view(imp, base, sizes, lambda i: [shifted(imp, s, k) for s, k in zip(at, i, strict=True)])
 
 
-def _pick_slices(imp: Importer, x: np.ndarray, at: Sequence[Any], sizes: Sequence[int]) -> bool:
+def _pick_slices(imp: Importer, x: np.ndarray, at: Sequence[Atom], sizes: Sequence[int]) -> bool:
     return any(type(k) is not Literal and m > 1 for k, m in zip(at, sizes, strict=True))
 
 
-def _sliding(imp: Importer, x: np.ndarray, at: Sequence[Any], sizes: Sequence[int]) -> np.ndarray:
+def _sliding(imp: Importer, x: np.ndarray, at: Sequence[Atom], sizes: Sequence[int]) -> np.ndarray:
     """Slices windows wider than one element: chooses among the few possible starts, axis by axis."""
     for axis, (start, size) in enumerate(zip(at, sizes, strict=True)):
         count = x.shape[axis] - size + 1
@@ -126,14 +134,14 @@ def dynamic_update_slice(imp: Importer, eqn: JaxprEqn, x: Value, update: Value, 
     at = [clamped(imp, imp.element(s, ()), n - m) for s, n, m in zip(starts, x.shape, update.shape, strict=True)]
     candidates = int(np.prod([n for n, k in zip(x.shape, at, strict=True) if type(k) is not Literal]))
 
-    def place(i: Sequence[Any]) -> tuple[list[Any], Any]:
+    def place(i: Sequence[Atom]) -> tuple[list[Atom], Atom]:
         return [shifted(imp, s, k) for s, k in zip(at, i, strict=True)], TRUE
 
     return updated(imp, eqn, x, update, place, candidates, lambda old, new: new)
 
 
 def updated(
-    imp: Importer, eqn: Any, x: Value, updates: Value, place: Callable[[Sequence[Any]], tuple[list[Any], Any]],
+    imp: Importer, eqn: JaxprEqn, x: Value, updates: Value, place: Callable[[Sequence[Atom]], tuple[list[Atom], Atom]],
     candidates: int, join: Join,
 ) -> Value:  # fmt: skip
     """Returns the array with each update joined with the element at its place, where that is inside.
@@ -146,13 +154,13 @@ def updated(
         for i in np.ndindex(*updates.shape):
             where, valid = place([imp.index(k) for k in i])
             if valid is not FALSE:
-                put(imp, out, where, lambda old, new=updates[i]: join(lambda: old, new), valid)
+                put(imp, out, where, lambda old, new=updates[i]: join(lambda: old, new), valid)  # type: ignore[arg-type]
         return out
     aval = eqn.outvars[0].aval
     target = imp.own(x, imp.dtype_of(aval), is_pair(aval))
     source = imp.in_memory(updates)
 
-    def write(i: Sequence[Any]) -> None:
+    def write(i: Sequence[Atom]) -> None:
         where, valid = place(i)
 
         def store() -> None:
@@ -165,7 +173,7 @@ def updated(
     return target
 
 
-def each(imp: Importer, shape: Sequence[int], body: Any) -> None:
+def each(imp: Importer, shape: Sequence[int], body: Callable[[list[Atom]], None]) -> None:
     """Runs `body` for each index: written out when few, else in loops."""
     if int(np.prod(shape, dtype=np.int64)) <= UNROLL:
         for i in np.ndindex(*shape):
@@ -174,7 +182,9 @@ def each(imp: Importer, shape: Sequence[int], body: Any) -> None:
         imp.loop_nest(shape, body)
 
 
-def put(imp: Importer, out: np.ndarray, where: Sequence[Any], combine: Any, guard: Any = TRUE) -> None:
+def put(
+    imp: Importer, out: np.ndarray, where: Sequence[Atom], combine: Callable[[Element], Element], guard: Atom = TRUE
+) -> None:
     """Replaces `out[where]` by `combine(old)` where the guard holds, by selects over the possible positions."""
     ranges = [[int(k.value)] if type(k) is Literal else range(n) for k, n in zip(where, out.shape, strict=True)]
     for position in np.ndindex(*map(len, ranges)):
@@ -185,10 +195,10 @@ def put(imp: Importer, out: np.ndarray, where: Sequence[Any], combine: Any, guar
         for k, p in zip(where, place, strict=True):
             if type(k) is not Literal:
                 hit = imp.op("and", hit, imp.op("eq", k, integer(p, k.type.dtype)))
-        out[place] = imp.choose(hit, combine(out[place]), out[place])
+        out[place] = imp.choose(hit, combine(out.item(place)), out.item(place))
 
 
-def is_mode(imp: Importer, eqn: Any, mode: Any, name: str, others: Sequence[str]) -> bool:
+def is_mode(imp: Importer, eqn: JaxprEqn, mode: GatherScatterMode, name: str, others: Sequence[str]) -> bool:
     """Returns True for this mode of indices out of bounds, False for the others that are known."""
     if mode.name != name and mode.name not in others:
         raise UnsupportedError(
@@ -199,7 +209,7 @@ def is_mode(imp: Importer, eqn: Any, mode: Any, name: str, others: Sequence[str]
     return mode.name == name
 
 
-def fill_element(imp: Importer, aval: Any, fill: Any) -> Any:
+def fill_element(imp: Importer, aval: Shaped, fill: Any) -> Element:
     """Returns the element that `mode="fill"` reads out of bounds."""
     dtype = imp.dtype_of(aval)
     if fill is None:
@@ -239,12 +249,12 @@ class Blocks:
         return Blocks(shape, extent, batch_axes, window, starts, dict(zip(*batching, strict=True)))
 
     def place(
-        self, imp: Importer, indices: Value, i: Sequence[Any], *, clips: bool, checks: bool
-    ) -> tuple[list[Any], Any]:
+        self, imp: Importer, indices: Value, i: Sequence[Atom], *, clips: bool, checks: bool
+    ) -> tuple[list[Atom], Atom]:
         """Returns the array's index for an index, and (when `checks`) whether its block is inside."""
         batch = [i[d] for d in self.batch_axes]
-        where: list[Any] = [i[self.window[d]] if d in self.window else imp.index(0) for d in range(len(self.shape))]
-        valid: Any = TRUE
+        where: list[Atom] = [i[self.window[d]] if d in self.window else imp.index(0) for d in range(len(self.shape))]
+        valid: Atom = TRUE
         for k, d in enumerate(self.starts):
             last = self.shape[d] - self.extent.get(d, 1)
             start = as_index(imp, imp.element(indices, [*batch, imp.index(k)]), last + 1)
@@ -258,8 +268,9 @@ class Blocks:
 
 @rule("gather", ignores={"unique_indices": PROMISE, "indices_are_sorted": PROMISE})
 def gather(
-    imp: Importer, eqn: Any, x: Value, indices: Value, *,
-    dimension_numbers: Any, slice_sizes: Sequence[int], mode: Any, fill_value: Any,
+    imp: Importer, eqn: JaxprEqn, x: Value, indices: Value, *,
+    dimension_numbers: GatherDimensionNumbers, slice_sizes: Sequence[int], mode: GatherScatterMode,
+    fill_value: ArrayLike | None,
 ) -> Value:  # fmt: skip
     """Imports `gather`: blocks of constant size at traced positions."""
     dims, aval = dimension_numbers, eqn.outvars[0].aval
@@ -277,10 +288,10 @@ def gather(
     elif not isinstance(indices, np.ndarray):
         indices = imp.in_memory(indices)
 
-    def at(i: Sequence[Any]) -> Any:
+    def at(i: Sequence[Atom]) -> Element:
         where, valid = blocks.place(imp, indices, i, clips=True, checks=fills or promised)
         if x.size == 0:
-            return filler
+            return filler  # type: ignore[return-value]
         element = imp.element(x, where)
         if promised and valid is not TRUE:
             return _dropping_adjoints(imp, valid, element)
@@ -290,12 +301,11 @@ def gather(
     return imp.build(aval.shape, imp.dtype_of(aval), at, is_pair(aval), unroll=small)
 
 
-def _dropping_adjoints(imp: Importer, valid: Any, element: Any) -> Any:
+def _dropping_adjoints(imp: Importer, valid: Atom, element: Element) -> Element:
     """Returns the element; if the index is not valid, nothing is passed back to it.
 
     XLA reads the nearest element where the promise is broken, and JAX's transpose, a scatter, adds nothing there: rules
     of JAX gather at indices of the user, with the promise.
     """
-    parts = element if type(element) is tuple else (element,)
-    held = tuple(imp("custom", p, rule="stop_gradient", result=0) if type(p) is Var else p for p in parts)
+    held = tuple(imp("custom", p, rule="stop_gradient", result=0) if type(p) is Var else p for p in parts_of(element))
     return imp.choose(valid, element, held if type(element) is tuple else held[0])

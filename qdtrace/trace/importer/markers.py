@@ -31,17 +31,19 @@ from qdtrace.trace.physical import is_pair
 from qdtrace.trace.tree import body_of, bounds_of, hints_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from qdtrace.ir.program import Atom, Var
-    from qdtrace.trace.compat import JaxprEqn
+    from qdtrace.trace.compat import JaxprEqn, Primitive
     from qdtrace.trace.importer.core import Importer
+    from qdtrace.trace.importer.values import Env, EnvValue
+    from qdtrace.trace.markers import Slices
 
 _JUMPS = (break_p, continue_p)
 _SIGNS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 
 
-def _jumps(items: Sequence[Any], nested: bool = False) -> Any:
+def _jumps(items: Sequence[JaxprEqn], nested: bool = False) -> Iterator[tuple[Primitive, bool]]:
     """Yields (primitive, inside a condition) of each jump that belongs to the loop with these items."""
     for item in items:
         if item.primitive is when_p:
@@ -51,7 +53,7 @@ def _jumps(items: Sequence[Any], nested: bool = False) -> Any:
 
 
 @item_rule(*_JUMPS)
-def _jump(imp: Importer, eqn: JaxprEqn, rest: Sequence[Any], env: dict[Any, Value]) -> bool:
+def _jump(imp: Importer, eqn: JaxprEqn, rest: Sequence[JaxprEqn], env: Env) -> bool:
     imp.unlocated = eqn
     predicate = imp.element(imp.read(env, eqn.invars[0]), ())
     flow = imp.flow[-1]
@@ -64,7 +66,7 @@ def _jump(imp: Importer, eqn: JaxprEqn, rest: Sequence[Any], env: dict[Any, Valu
     return True
 
 
-def _open_flow(imp: Importer, items: Sequence[Any]) -> LoopFlow:
+def _open_flow(imp: Importer, items: Sequence[JaxprEqn]) -> LoopFlow:
     jumps = list(_jumps(items))
     flow = LoopFlow()
     if any(jump is break_p for jump, _ in jumps):
@@ -75,7 +77,7 @@ def _open_flow(imp: Importer, items: Sequence[Any]) -> LoopFlow:
     return flow
 
 
-def _body(imp: Importer, flow: LoopFlow, items: Sequence[JaxprEqn], env: dict[Any, Value]) -> None:
+def _body(imp: Importer, flow: LoopFlow, items: Sequence[JaxprEqn], env: Env) -> None:
     if flow.skip is not None:
         imp.store_at(flow.skip, FALSE, ())
     imp.flow.append(flow)
@@ -86,18 +88,18 @@ def _body(imp: Importer, flow: LoopFlow, items: Sequence[JaxprEqn], env: dict[An
 
 
 @item_rule("body")
-def _items(imp: Importer, items: Sequence[JaxprEqn], env: dict[Any, Value]) -> None:
+def _items(imp: Importer, items: Sequence[JaxprEqn], env: Env) -> None:
     _body(imp, _open_flow(imp, items), items, env)
 
 
-def _set_loc(imp: Importer, region: Any) -> None:
+def _set_loc(imp: Importer, region: JaxprEqn) -> None:
     if region.params["loc"] is not None and not imp.calls:
         imp.loc = region.params["loc"]
         imp.unlocated = None
 
 
 @item_rule(for_p)
-def _for(imp: Importer, region: Any, rest: Sequence[Any], env: dict[Any, Value]) -> None:
+def _for(imp: Importer, region: JaxprEqn, rest: Sequence[JaxprEqn], env: Env) -> None:
     hints, body = hints_of(region), body_of(region)
     index_var, items = body.invars[0], body.eqns
     dtype = imp.dtype_of(index_var.aval)
@@ -143,7 +145,7 @@ def _for(imp: Importer, region: Any, rest: Sequence[Any], env: dict[Any, Value])
 
 
 @item_rule(while_p)
-def _while(imp: Importer, region: Any, rest: Sequence[object], env: dict[Any, Value]) -> None:
+def _while(imp: Importer, region: JaxprEqn, rest: Sequence[object], env: Env) -> None:
     _set_loc(imp, region)
     loc = imp.loc
     body, tested = region.params["jaxprs"]
@@ -177,7 +179,7 @@ def _while(imp: Importer, region: Any, rest: Sequence[object], env: dict[Any, Va
 
 
 @item_rule(when_p)
-def _when(imp: Importer, region: Any, rest: Sequence[Any], env: dict[Any, Value]) -> bool:
+def _when(imp: Importer, region: JaxprEqn, rest: Sequence[JaxprEqn], env: Env) -> bool:
     items = body_of(region).eqns
     predicate = imp.element(imp.read(env, region.invars[0]), ())
     _set_loc(imp, region)
@@ -195,7 +197,7 @@ def _when(imp: Importer, region: Any, rest: Sequence[Any], env: dict[Any, Value]
 # Memory.
 
 
-def _handle(imp: Importer, value: Value) -> Var:
+def _handle(imp: Importer, value: EnvValue) -> Var:
     if not isinstance(value, RefValue):
         raise TraceValueError(
             "a store needs a buffer or a cell, got an array value", loc=imp.here(),
@@ -209,15 +211,15 @@ class _Place:
     """Elements of a reference that an access with indices and static slices names."""
 
     shape: tuple[int, ...]
-    slices: tuple[Any, ...]
-    indices: list[Any]
-    valid: Any
+    slices: Slices
+    indices: list[Atom]
+    valid: Atom
     """Atom that is true if the indices were in range before they were clipped."""
     is_empty: bool
     """True if an axis with an index has no element, so nothing is in range."""
     imp: Importer
 
-    def at(self, index: Sequence[Any]) -> list[Any]:
+    def at(self, index: Sequence[Atom]) -> list[Atom]:
         """Returns the reference's index of an element of the value."""
         dynamic, inner, out = iter(self.indices), iter(index), []
         for entry in self.slices:
@@ -232,13 +234,13 @@ class _Place:
         return out
 
 
-def _place(imp: Importer, var: Var, slices: Sequence[Any], indices: Sequence[Value]) -> _Place:
+def _place(imp: Importer, var: Var, slices: Slices, indices: Sequence[Value]) -> _Place:
     shape = tuple(len(range(*s)) for s in slices if s is not None)
     is_empty = any(s is None and not n for s, n in zip(slices, ref_type(var).shape, strict=False))
     return _Place(shape, tuple(slices), *checked(imp, var, slices, indices), is_empty and imp.bounds == "clip", imp)
 
 
-def _each(imp: Importer, shape: Sequence[int], value: Any, body: Callable[..., None]) -> None:
+def _each(imp: Importer, shape: Sequence[int], value: Value, body: Callable[[Sequence[Atom]], None]) -> None:
     if isinstance(value, np.ndarray):
         for i in np.ndindex(*shape):
             body([imp.index(k) for k in i])
@@ -247,7 +249,7 @@ def _each(imp: Importer, shape: Sequence[int], value: Any, body: Callable[..., N
 
 
 @rule("qd_load", "qd_lget")
-def load(imp: Importer, eqn: Any, handle: Value, *indices: Value, slices: Sequence[Any]) -> Value:
+def load(imp: Importer, eqn: JaxprEqn, handle: EnvValue, *indices: Value, slices: Slices) -> Value:
     """Returns a snapshot of elements of a buffer or cell."""
     var = _handle(imp, handle)
     place = _place(imp, var, slices, indices)
@@ -260,19 +262,19 @@ def load(imp: Importer, eqn: Any, handle: Value, *indices: Value, slices: Sequen
 
 
 @rule("qd_reach")
-def reach(imp: Importer, eqn: JaxprEqn, handle: Value, *indices: Value, slices: Sequence[object]) -> list[Value]:
+def reach(imp: Importer, eqn: JaxprEqn, handle: EnvValue, *indices: Value, slices: Slices) -> list[Value]:
     """Emits the checks of a load whose value nobody uses."""
     checked(imp, _handle(imp, handle), slices, indices)
     return []
 
 
 @rule("qd_store", "qd_lset")
-def store(imp: Importer, eqn: Any, handle: Value, value: Value, *indices: Value, slices: Sequence[Any]) -> list[Value]:
+def store(imp: Importer, eqn: JaxprEqn, handle: EnvValue, value: Value, *indices: Value, slices: Slices) -> list[Value]:
     """Writes elements."""
     var = _handle(imp, handle)
     place = _place(imp, var, slices, indices)
 
-    def one(i: Sequence[Any]) -> None:
+    def one(i: Sequence[Atom]) -> None:
         imp.store_at(var, imp.element(value, i if value.ndim else ()), place.at(i))
 
     imp.if_(place.valid, lambda: _each(imp, place.shape, value, one))
@@ -281,14 +283,14 @@ def store(imp: Importer, eqn: Any, handle: Value, value: Value, *indices: Value,
 
 @rule("qd_accum")
 def accum(
-    imp: Importer, eqn: Any, handle: Value, value: Value, *indices: Value, slices: Sequence[Any], op: str
+    imp: Importer, eqn: JaxprEqn, handle: EnvValue, value: Value, *indices: Value, slices: Slices, op: str
 ) -> list[Value]:
     """Combines into elements."""
     var = _handle(imp, handle)
     place = _place(imp, var, slices, indices)
     local = is_local(var)
 
-    def one(i: Sequence[Any]) -> None:
+    def one(i: Sequence[Atom]) -> None:
         element, at = imp.element(value, i if value.ndim else ()), place.at(i)
         parts = (
             [(element, at)] if type(element) is not tuple else [(e, [*at, imp.index(p)]) for p, e in enumerate(element)]
@@ -305,7 +307,7 @@ def accum(
 
 @rule("qd_accum_along")
 def accum_along(
-    imp: Importer, eqn: JaxprEqn, *operands: Value, slices: Sequence[object], op: str, directions: int
+    imp: Importer, eqn: JaxprEqn, *operands: Value, slices: Slices, op: str, directions: int
 ) -> list[Value]:
     """Combines into elements of memory and of its twins.
 
@@ -317,7 +319,7 @@ def accum_along(
     if not all(isinstance(v, np.ndarray) for v in values):
         values = [imp.rolled(v) for v in values]
 
-    def one(i: Sequence[Any]) -> None:
+    def one(i: Sequence[Atom]) -> None:
         elements, at = [imp.element(v, i if v.ndim else ()) for v in values], place.at(i)
         imp.emit("accum", refs[0], elements[0], *at, op=op)
         for k in range(1, count):
@@ -330,13 +332,13 @@ def accum_along(
 
 @rule("qd_atomic")
 def atomic(
-    imp: Importer, eqn: Any, handle: Value, *operands: Value, slices: Sequence[Any], op: str, nvalues: int
+    imp: Importer, eqn: JaxprEqn, handle: EnvValue, *operands: Value, slices: Slices, op: str, nvalues: int
 ) -> Value:
     """Combines into elements and returns what was there."""
     var, values = _handle(imp, handle), operands[:nvalues]
     place = _place(imp, var, slices, operands[nvalues:])
 
-    def one(i: Sequence[Any]) -> Any:
+    def one(i: Sequence[Atom]) -> Atom:
         if place.is_empty:
             return integer(0, var.dtype)
         parts = [imp.element(v, i if v.ndim else ()) for v in values]
@@ -353,7 +355,7 @@ def atomic(
 
 
 @rule("qd_check")
-def check(imp: Importer, eqn: Any, condition: Value, *, message: str) -> list[Value]:
+def check(imp: Importer, eqn: JaxprEqn, condition: Value, *, message: str) -> list[Value]:
     """Ends the call with an error where the condition does not hold."""
     _fails_unless(imp, imp.element(condition, ()), message)
     return []
@@ -387,13 +389,13 @@ def _comparisons(imp: Importer, holds: Atom) -> tuple[str, Sequence[Atom]]:
 
 
 @rule("qd_read")
-def read(imp: Importer, eqn: Any, handle: Value) -> Value:
+def read(imp: Importer, eqn: JaxprEqn, handle: EnvValue) -> Value:
     """Returns a snapshot of a whole buffer or cell."""
-    return load(imp, eqn, handle, slices=[(0, n, 1) for n in eqn.outvars[0].aval.shape])
+    return load(imp, eqn, handle, slices=tuple((0, n, 1) for n in eqn.outvars[0].aval.shape))
 
 
 @rule("qd_assign")
-def assign(imp: Importer, eqn: Any, handle: Value, value: Value) -> list[Value]:
+def assign(imp: Importer, eqn: JaxprEqn, handle: EnvValue, value: Value) -> list[Value]:
     """Writes everything."""
     _assign(imp, _handle(imp, handle), eqn.invars[0].aval.shape, value)
     return []
@@ -411,13 +413,13 @@ _MADE = {
 }
 
 
-def _cell(imp: Importer, eqn: Any) -> RefValue:
+def _cell(imp: Importer, eqn: JaxprEqn) -> RefValue:
     aval = eqn.outvars[0].aval
     return RefValue(imp.private(aval.shape, imp.dtype_of(aval), is_pair(aval), eqn.params.get("called") or "cell").var)
 
 
 @rule("qd_local", "qd_buffer", ignores=_MADE)
-def local(imp: Importer, eqn: Any, initial: Value) -> Value:
+def local(imp: Importer, eqn: JaxprEqn, initial: Value) -> RefValue:
     """Allocates memory of the thread with a first content."""
     cell = _cell(imp, eqn)
     _assign(imp, cell.var, eqn.outvars[0].aval.shape, initial)
@@ -425,7 +427,7 @@ def local(imp: Importer, eqn: Any, initial: Value) -> Value:
 
 
 @rule("qd_alloc", ignores=_MADE)
-def alloc(imp: Importer, eqn: Any, *fill: Value) -> Value:
+def alloc(imp: Importer, eqn: JaxprEqn, *fill: Value) -> RefValue:
     """Allocates memory of the thread, filled with one value or undefined."""
     cell = _cell(imp, eqn)
     if fill:

@@ -28,7 +28,7 @@ from qdtrace.trace.importer.values import (
     View,
     array_of,
     elements_of,
-    is_static,
+    parts_of,
     rank0,
 )
 from qdtrace.trace.physical import PLAIN, part_dtype
@@ -36,10 +36,13 @@ from qdtrace.trace.physical import PLAIN, part_dtype
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from jax.core import ShapedArray
+    from jax.typing import ArrayLike
 
     from qdtrace.ir.builder import BlockBuilder, Builder
+    from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.importer.uses import Uses
+    from qdtrace.trace.importer.values import EnvValue
+    from qdtrace.trace.jaxprs import Shaped
 
 SCARCE = 48 * 1024
 """Bytes of private arrays of a thread from which on small arrays are scalars again."""
@@ -61,7 +64,7 @@ class MemoryOps(ScalarOps):
     def __init__(
         self,
         builder: Builder,
-        hoist: Callable[[Any], Var] | None,
+        hoist: Callable[[ArrayLike], Var] | None,
         index_dtype: DType,
         scalar_budget: int,
         in_place: bool,
@@ -75,7 +78,7 @@ class MemoryOps(ScalarOps):
         """Most elements of an array where nothing but scalars will do."""
         self.private_bytes = 0
         self.in_place = in_place
-        self.importing: tuple[Uses, Any] | None = None
+        self.importing: tuple[Uses, JaxprEqn] | None = None
         """The equation that is imported, with the reads around it, until a function of elements begins."""
         self._spilled: dict[int, tuple[np.ndarray, MemoryArray]] = {}
         self._again: dict[int, tuple[np.ndarray, Callable[[], MemoryArray], BlockBuilder, int]] = {}
@@ -110,7 +113,7 @@ class MemoryOps(ScalarOps):
             self.emit("if", condition, blocks=(then.close(), other.close()))
 
     # ------------------------------------------------------------------ memory
-    def dtype_of(self, aval: ShapedArray) -> DType:
+    def dtype_of(self, aval: Shaped) -> DType:
         """Returns the graph dtype of an array; of the parts of a pair."""
         dtype = aval.dtype
         known = PLAIN.get(dtype)
@@ -142,7 +145,7 @@ class MemoryOps(ScalarOps):
 
     def store_at(self, var: Var, value: Element, index: Sequence[Atom]) -> None:
         """Writes one element."""
-        if type(value) is tuple:
+        if isinstance(value, tuple):
             for p in (0, 1):
                 self.emit("store", var, value[p], *index, self.index(p))
         else:
@@ -166,7 +169,7 @@ class MemoryOps(ScalarOps):
             case _:
                 raise self.unreadable(value)
 
-    def unreadable(self, value: Value) -> TraceValueError:
+    def unreadable(self, value: object) -> TraceValueError:
         """Returns the error for a handle where an array value is needed."""
         what = "a buffer" if isinstance(value, RefValue) else type(value).__name__
         return TraceValueError(
@@ -178,16 +181,16 @@ class MemoryOps(ScalarOps):
             return value.item()
         dynamic = [d for d, k in enumerate(index) if type(k) is not Literal and value.shape[d] > 1]
         where = tuple(slice(None) if d in dynamic else _number(k) for d, k in enumerate(index))
-        candidates = value[where]
         if not dynamic:
-            return candidates
+            return value[where]  # type: ignore[return-value]
+        candidates = value[where]
         if candidates.size > CHAIN:
             even = _even(candidates)
             at = [index[d] for d in dynamic]
             return self.element(self.spill(value), index) if even is None else self._sum(even, at)
         for d in reversed(dynamic):
             candidates = self._chain(candidates, index[d])
-        return candidates[()]
+        return candidates.item()
 
     def _chain(self, candidates: np.ndarray, index: Atom) -> np.ndarray:
         """Chooses along the last axis: by arithmetic where steps are equal, else by a chain of selects."""
@@ -277,12 +280,12 @@ class MemoryOps(ScalarOps):
         self.loop_nest(shape, lambda index: self.store_at(out.var, at(index), index))
         return out
 
-    def scalars(self, value: Value, what: str = "this operation", most: int | None = None) -> np.ndarray:
+    def scalars(self, value: EnvValue, what: str = "this operation", most: int | None = None) -> np.ndarray:
         """Returns the array as scalars; refused above `most`, which is usually the budget."""
         most = self.most_scalars if most is None else most
         if isinstance(value, np.ndarray):
             return value
-        if not isinstance(value, MemoryArray):
+        if isinstance(value, RefValue):
             raise self.unreadable(value)
         if value.size > most:
             raise UnsupportedError(
@@ -306,8 +309,9 @@ class MemoryOps(ScalarOps):
                 if found is not None:
                     return found
                 continue
-            is_free = isinstance(value, PrivateArray) and value.holders == holders
-            if is_free and (value.shape, value.dtype, value.pair) == (tuple(shape), dtype, pair):
+            if not isinstance(value, PrivateArray) or value.holders != holders:
+                continue
+            if (value.shape, value.dtype, value.pair) == (tuple(shape), dtype, pair):
                 return value
         return None
 
@@ -327,17 +331,18 @@ class MemoryOps(ScalarOps):
                 self.loop_nest(value.shape, lambda index: self.store_at(target.var, elements[0], index))
             else:
                 for index in np.ndindex(*value.shape):
-                    self.store_at(target.var, value[index], [self.index(i) for i in index])
+                    self.store_at(target.var, value.item(index), [self.index(i) for i in index])
         else:
             self.materialise(value.shape, value.dtype, lambda index: self.element(value, index), value.pair, target)
         return target
 
-    def in_memory(self, value: Value) -> Value:
+    def in_memory(self, value: EnvValue) -> Value:
         """Returns a form that traced indices read cheaply: large small-arrays are spilled once."""
         if isinstance(value, RefValue):
             raise self.unreadable(value)
-        is_table = isinstance(value, np.ndarray) and value.size > CHAIN and _even(value) is None
-        return self.spill(value) if is_table else value
+        if isinstance(value, np.ndarray) and value.size > CHAIN and _even(value) is None:
+            return self.spill(value)
+        return value
 
     def spill(self, value: np.ndarray) -> MemoryArray:
         """Returns the elements in memory, stored once where they are known; constants go to a global reference."""
@@ -345,10 +350,12 @@ class MemoryOps(ScalarOps):
         if known is not None:
             return known[1]
         elements = elements_of(value)
-        pair = type(elements[0]) is tuple
-        dtype = (elements[0][0] if pair else elements[0]).type.dtype
-        if self.hoist is not None and not pair and all(is_static(e) for e in elements):
-            content = np.array([e.value for e in elements], dtype.numpy).reshape(value.shape)
+        first = elements[0]
+        pair = isinstance(first, tuple)
+        dtype = parts_of(first)[0].type.dtype
+        constants = [e.value for e in elements if isinstance(e, Literal)]
+        if self.hoist is not None and len(constants) == len(elements):
+            content = np.array(constants, dtype.numpy).reshape(value.shape)
             out: MemoryArray = ArrayRef(self.hoist(content))
         else:
             out = self._store_outside(value, elements, dtype, pair)
@@ -360,7 +367,7 @@ class MemoryOps(ScalarOps):
     def _store_outside(self, value: np.ndarray, elements: list[Element], dtype: DType, pair: bool) -> PrivateArray:
         """Stores at the end of the outermost open block that has all elements, before the loops inside."""
         self.charge(value.shape, dtype, pair)
-        needed = {v for e in elements for v in (e if type(e) is tuple else (e,)) if type(v) is Var}
+        needed = {v for e in elements for v in parts_of(e) if type(v) is Var}
         stack = self.stack
         level = len(stack) - 1
         while level > 0 and not needed & _bound(stack[level]):
@@ -372,7 +379,7 @@ class MemoryOps(ScalarOps):
         loc = self.loc
         eqns.append(Eqn(CELL, (), (cell,), {"dtype": dtype, "shape": shape}, (), loc))
         for index, element in zip(np.ndindex(*value.shape), elements, strict=True):
-            for p, part in enumerate(element if type(element) is tuple else (element,)):
+            for p, part in enumerate(parts_of(element)):
                 at = [self.index(i) for i in ((*index, p) if pair else index)]
                 eqns.append(Eqn(STORE, (cell, part, *at), (), {}, (), loc))
         return PrivateArray(cell, pair)
@@ -387,9 +394,10 @@ def _even(array: np.ndarray) -> tuple[Literal, list[int]] | None:
 
     An `iota` along any axis is such an array.
     """
-    elements = elements_of(array)
-    if array.size < 3 or not all(type(e) is Literal and e.type.dtype.is_integer for e in elements):
+    found = elements_of(array)
+    if array.size < 3 or not all(type(e) is Literal and e.type.dtype.is_integer for e in found):
         return None
+    elements = [e for e in found if isinstance(e, Literal)]
     numbers = np.array([int(e.value) for e in elements], object).reshape(array.shape)
     origin = (0,) * array.ndim
     first = numbers[origin]
@@ -399,7 +407,7 @@ def _even(array: np.ndarray) -> tuple[Literal, list[int]] | None:
     return (elements[0], steps) if is_even else None
 
 
-def _bound(block: Any) -> set[Var]:
+def _bound(block: BlockBuilder) -> set[Var]:
     return {*block.params, *(v for e in block.eqns for v in e.outvars)}
 
 

@@ -71,7 +71,10 @@ def on_platforms(
 
 
 def _choose(
-    imp: Importer, left: Sequence[tuple[Any, Sequence[str]]], take: Callable[[int], list[Value]], either: Any
+    imp: Importer,
+    left: Sequence[tuple[Any, Sequence[str]]],
+    take: Callable[[int], list[Value]],
+    either: Callable[..., list[Value]],
 ) -> list[Value]:
     (number, names), *rest = left
 

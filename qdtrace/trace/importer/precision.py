@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -14,16 +14,18 @@ from qdtrace.ir.types import DType
 from qdtrace.trace.importer.elements import length_of, per_element
 from qdtrace.trace.importer.registry import rule, traced_rule
 from qdtrace.trace.importer.transposed_rules import TransposedRule
-from qdtrace.trace.importer.values import Value, rank0
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from qdtrace.ir.program import Atom
+    from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.importer.core import Importer
+    from qdtrace.trace.importer.values import Value
 
 
 @rule("reduce_precision")
-def reduce_precision(imp: Importer, eqn: Any, x: Value, *, exponent_bits: int, mantissa_bits: int) -> Value:
+def reduce_precision(imp: Importer, eqn: JaxprEqn, x: Value, *, exponent_bits: int, mantissa_bits: int) -> Value:
     """Rounds to a format of floats and back; its adjoints are rounded alike, as JAX's are."""
     aval = eqn.outvars[0].aval
     dtype, info = imp.dtype_of(aval), jnp.finfo(aval.dtype)
@@ -34,13 +36,13 @@ def reduce_precision(imp: Importer, eqn: Any, x: Value, *, exponent_bits: int, m
     scalar = jax.ShapeDtypeStruct((), aval.dtype)
     closed = traced_rule(_on_bits, [scalar], {"exponent_bits": exponent_bits, "mantissa_bits": mantissa_bits})
 
-    def adjoint(_: Sequence[int], operands: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+    def adjoint(_: Sequence[int], operands: Sequence[jax.Array], cotangents: Sequence[jax.Array]) -> list[jax.Array]:
         return [lax.reduce_precision(cotangents[0], exponent_bits, mantissa_bits)]
 
     tie = TransposedRule("reduce_precision", [scalar], [scalar], adjoint, imp)
 
-    def one(a: Any) -> Any:
-        value = imp.call(closed, [rank0(a)])[0][()]
+    def one(a: Atom) -> Atom:
+        value = imp.call_on_scalars(closed, [a])[0]
         return value if isinstance(a, Literal) else imp("custom", value, a, rule=tie, result=0)
 
     return per_element(imp, one, aval, x, length=length_of(closed))

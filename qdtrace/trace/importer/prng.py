@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -25,25 +25,28 @@ from qdtrace.trace.importer.registry import (
     traced_rule,
 )
 from qdtrace.trace.importer.structural import loaded, ravel
-from qdtrace.trace.importer.values import Formula, Value, array_of, join_pairs, rank0, split_pairs
+from qdtrace.trace.importer.values import Formula, Value, array_of, join_pairs, split_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from qdtrace.ir.program import Atom
+    from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.importer.core import Importer
+    from qdtrace.trace.importer.values import Pair
 
 _MOST_KEYS = 1 << 31
 """Most keys whose positions are made where they are read, in 32 bits."""
 
 
 @decomposition("random_bits")
-def random_bits(key: Any, *, bit_width: int, shape: Sequence[int]) -> Any:
+def random_bits(key: jax.Array, *, bit_width: int, shape: Sequence[int]) -> jax.Array:
     """Returns random integers."""
     return batched(1)(lambda raw: threefry.random_bits(raw, bit_width, tuple(shape)))(jax.random.key_data(key))
 
 
 @rule("random_split")
-def random_split(imp: Importer, eqn: Any, key: Value, *, shape: Sequence[int]) -> Value:
+def random_split(imp: Importer, eqn: JaxprEqn, key: Value, *, shape: Sequence[int]) -> Value:
     """Returns new keys made from one: many are made where they are read, as each is a hash of its own."""
     aval, out = eqn.invars[0].aval, eqn.outvars[0].aval
     dtype = imp.dtype_of(aval)
@@ -54,19 +57,21 @@ def random_split(imp: Importer, eqn: Any, key: Value, *, shape: Sequence[int]) -
         hashed = traced_rule(_split_key, scalar_struct(np.dtype(np.uint32), 3), params)
     keys = imp.in_memory(key)
 
-    def at(index: Sequence[Any]) -> tuple[Any, ...]:
+    def at(index: Sequence[Atom]) -> Pair:
         position = imp.convert(ravel(imp, index[aval.ndim :], shape), dtype)
         words = (*imp.element(keys, index[: aval.ndim]), position)
-        return tuple(word.item() for word in imp.call(hashed, [rank0(w) for w in words]))
+        return tuple(imp.call_on_scalars(hashed, words))
 
     return Formula(out.shape, dtype, at, pair=True, operands=(keys,))
 
 
-def _split(key: Any, *, shape: Sequence[int]) -> Any:
+def _split(key: jax.Array, *, shape: Sequence[int]) -> jax.Array:
     return _keys(batched(1)(lambda raw: threefry.split(raw, tuple(shape)))(jax.random.key_data(key)))
 
 
-def _split_key(first: Any, second: object, position: Any, *, count: int, is_hash_of_position: bool) -> tuple[Any, Any]:
+def _split_key(
+    first: jax.Array, second: jax.Array, position: jax.Array, *, count: int, is_hash_of_position: bool
+) -> tuple[jax.Array, jax.Array]:
     """Returns the words of one of `count` keys made from a key.
 
     It is the hash of its position; before JAX's setting `threefry_partitionable`, its words are among those of the
@@ -85,7 +90,7 @@ def _split_key(first: Any, second: object, position: Any, *, count: int, is_hash
 
 
 @decomposition("random_fold_in")
-def random_fold_in(key: Any, data: Any) -> Any:
+def random_fold_in(key: jax.Array, data: jax.Array) -> jax.Array:
     """Makes a new key from a key and an integer."""
     shape = jnp.broadcast_shapes(key.shape, data.shape)
     raw = jax.random.key_data(jnp.broadcast_to(key, shape))
@@ -93,23 +98,23 @@ def random_fold_in(key: Any, data: Any) -> Any:
 
 
 @rule("random_seed", ignores={"impl": RESULT_TYPE})
-def random_seed(imp: Importer, eqn: Any, data: Value) -> Value:
+def random_seed(imp: Importer, eqn: JaxprEqn, data: Value) -> Value:
     """Makes keys from integers."""
     imp.dtype_of(eqn.outvars[0].aval)
     with compat.settings_of(eqn):
         return imp.decomposed(_seed, [eqn.invars[0].aval], {}, [data])[0]
 
 
-def _seed(data: Any) -> Any:
+def _seed(data: jax.Array) -> jax.Array:
     return _keys(batched(0)(threefry.seed)(data))
 
 
-def _keys(raw: Any) -> Any:
+def _keys(raw: jax.Array) -> jax.Array:
     return jax.random.wrap_key_data(raw, impl="threefry2x32")
 
 
 @rule("random_wrap", ignores={"impl": RESULT_TYPE})
-def random_wrap(imp: Importer, eqn: Any, raw: Value) -> Value:
+def random_wrap(imp: Importer, eqn: JaxprEqn, raw: Value) -> Value:
     """Returns raw words as keys."""
     aval = eqn.outvars[0].aval
     dtype = imp.dtype_of(aval)
@@ -121,7 +126,7 @@ def random_wrap(imp: Importer, eqn: Any, raw: Value) -> Value:
 
 
 @rule("random_unwrap")
-def random_unwrap(imp: Importer, eqn: Any, key: Value) -> Value:
+def random_unwrap(imp: Importer, eqn: JaxprEqn, key: Value) -> Value:
     """Returns keys as raw words."""
     if isinstance(key, np.ndarray):
         return split_pairs(key)
@@ -129,7 +134,7 @@ def random_unwrap(imp: Importer, eqn: Any, key: Value) -> Value:
     return loaded(imp, Formula(aval.shape, imp.dtype_of(aval), lambda index: _word(imp, key, index), operands=(key,)))
 
 
-def _word(imp: Importer, key: Value, index: Sequence[Any]) -> Any:
+def _word(imp: Importer, key: Value, index: Sequence[Atom]) -> Atom:
     *place, word = index
     first, second = imp.element(key, place)
     if type(word) is Literal:
@@ -145,11 +150,11 @@ def iota_2x32_shape(*, shape: Sequence[int]) -> object:
 
 
 @rule("threefry2x32")
-def threefry2x32(imp: Importer, eqn: Any, *words: Value) -> list[Value]:
+def threefry2x32(imp: Importer, eqn: JaxprEqn, *words: Value) -> list[Value]:
     """Computes the Threefry block function with 20 rounds (Salmon et al., 2011), as JAX writes it out."""
     aval = eqn.outvars[0].aval
     rounds = traced_rule(formula("threefry2x32"), scalar_struct(np.dtype(np.uint32), 4), {"use_rolled_loops": False})
-    block = lambda *elements: tuple(x.item() for x in imp.call(rounds, [rank0(e) for e in elements]))  # noqa: E731
+    block = lambda *elements: tuple(imp.call_on_scalars(rounds, elements))  # noqa: E731
     both = per_element(imp, block, aval, *words, pair=True)
     if isinstance(both, np.ndarray):
         return [array_of((pair[k] for pair in both.ravel().tolist()), aval.shape) for k in (0, 1)]

@@ -25,7 +25,11 @@ from qdtrace.trace.physical import is_pair
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from qdtrace.ir.program import Atom, Literal
+    from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.importer.core import Importer
+    from qdtrace.trace.importer.values import Element
+    from qdtrace.trace.jaxprs import Shaped
 
     Combine = Callable[[Any, Any], Any]
 
@@ -38,25 +42,25 @@ _REDUCTIONS = {
 _CUMULATIVE = {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min"}
 
 
-def combiner(imp: Importer, name: str, aval: Any) -> Combine:
+def combiner(imp: Importer, name: str, aval: Shaped) -> Combine:
     """Returns the function that joins two elements."""
     if aval.dtype == np.bool_:
         name = ON_BOOL.get(name, name)
     return lambda a, b: complexes.element(imp, name, a, b)
 
 
-def neutral(name: str, dtype: DType) -> Any:
+def neutral(name: str, dtype: DType) -> Literal:
     """Returns the initial value of a reduction: its identity, but 0.0 for sums, as in JAX."""
     return constant(dtype.numpy.type(0)) if name == "add" else constant(identity(name, dtype).value)
 
 
-def zero_of(aval: Any, imp: Importer) -> Any:
+def zero_of(aval: Shaped, imp: Importer) -> Element:
     """Returns the initial value of a sum, a pair for values that are pairs."""
     zero = neutral("add", imp.dtype_of(aval))
     return (zero, zero) if is_pair(aval) else zero
 
 
-def tree(combine: Combine, elements: Sequence[Any]) -> Any:
+def tree(combine: Combine, elements: Sequence[Element]) -> Any:
     """Joins elements pairwise: short chains and small rounding errors."""
     items = list(elements)
     while len(items) > 1:
@@ -65,14 +69,14 @@ def tree(combine: Combine, elements: Sequence[Any]) -> Any:
     return items[0]
 
 
-def total(add: Combine, elements: Sequence[Any], zero: Any) -> Any:
+def total(add: Combine, elements: Sequence[Element], zero: Element) -> Element:
     """Returns the sum of elements. As JAX's, it begins at 0.0 where there are several: -0.0 and -0.0 give 0.0."""
     if len(elements) < 2:
         return elements[0] if elements else zero
     return tree(add, [add(elements[0], zero), *elements[1:]])
 
 
-def reduced(imp: Importer, x: Value, axes: Sequence[int], name: str, start: Any, aval: Any) -> Value:
+def reduced(imp: Importer, x: Value, axes: Sequence[int], name: str, start: Element, aval: Shaped) -> Value:
     """Returns the array with these axes joined."""
     combine, dtype, pair = combiner(imp, name, aval), imp.dtype_of(aval), is_pair(aval)
     axes = [d % max(x.ndim, 1) for d in axes]
@@ -91,20 +95,19 @@ def reduced(imp: Importer, x: Value, axes: Sequence[int], name: str, start: Any,
     lines = permute(imp, x, [*kept, *axes])
     inner = [x.shape[d] for d in axes]
 
-    def joined(index: Sequence[Any], k: Sequence[Any], so_far: Any) -> Any:
+    def joined(index: Sequence[Atom], k: Sequence[Atom], so_far: Element) -> Element:
         return combine(so_far, imp.element(lines, [*index, *k]))
 
     return folded(imp, shape, dtype, inner, start, joined)
 
 
 def _reduction(name: str) -> Callable[..., Value]:
-    def run(imp: Importer, eqn: Any, x: Value, *, axes: Sequence[int]) -> Value:
+    def run(imp: Importer, eqn: JaxprEqn, x: Value, *, axes: Sequence[int]) -> Value:
         aval = eqn.outvars[0].aval
         wide = accumulated(aval, name)
         dtype = imp.dtype_of(wide)
-        start = neutral(name, dtype)
-        if is_pair(aval):
-            start = (start, neutral("add", dtype))
+        first = neutral(name, dtype)
+        start = (first, neutral("add", dtype)) if is_pair(aval) else first
         x = converted(imp, aval, x, jax.ShapeDtypeStruct(x.shape, wide.dtype))
         return converted(imp, wide, reduced(imp, x, axes, name, start, wide), aval)
 
@@ -116,7 +119,7 @@ for _name, _op in _REDUCTIONS.items():
 
 
 def _cumulative(name: str) -> Callable[..., Value]:
-    def run(imp: Importer, eqn: Any, x: Value, *, axis: int, reverse: bool) -> Value:
+    def run(imp: Importer, eqn: JaxprEqn, x: Value, *, axis: int, reverse: bool) -> Value:
         aval = eqn.outvars[0].aval
         wide = accumulated(aval, name)
         combine = combiner(imp, name, wide)
@@ -127,7 +130,14 @@ def _cumulative(name: str) -> Callable[..., Value]:
 
 
 def scanned(
-    imp: Importer, x: Value, axis: int, reverse: bool, combine: Combine, narrow: object, aval: Any, begin: Any
+    imp: Importer,
+    x: Value,
+    axis: int,
+    reverse: bool,
+    combine: Combine,
+    narrow: Shaped,
+    aval: Shaped,
+    begin: Callable[[Any], Any] | None,
 ) -> Value:
     """Returns running totals along an axis, which are of type `aval` until all are known, and then of type `narrow`.
 
@@ -141,7 +151,7 @@ def scanned(
         lines = np.moveaxis(imp.scalars(x), axis, -1)
         out = np.empty(lines.shape, object)
         for at in np.ndindex(*lines.shape[:-1]):
-            so_far: Any = None
+            so_far: Element | None = None
             for k in range(n - 1, -1, -1) if reverse else range(n):
                 element = lines[(*at, k)]
                 so_far = begin(element) if so_far is None else combine(so_far, element)
@@ -153,14 +163,14 @@ def scanned(
     shape = (*lines.shape[:-1], n)
     result = imp.free_memory([lines], shape, dtype, pair) or imp.private(shape, dtype, pair)
 
-    def line(at: list[Any]) -> None:
-        def where(k: Any) -> list[Any]:
+    def line(at: list[Atom]) -> None:
+        def where(k: Atom) -> list[Atom]:
             return [*at, imp.op("sub", imp.index(n - 1), k) if reverse else k]
 
         first = begin(imp.element(lines, where(imp.index(0))))
         imp.store_at(result.var, first, where(imp.index(0)))
 
-        def step(index: list[Any], carried: Sequence[Any]) -> list[Any]:
+        def step(index: list[Atom], carried: Sequence[Atom]) -> list[Atom]:
             k = where(imp.op("add", index[0], imp.index(1)))
             so_far = combine(carried[0], imp.element(lines, k))
             imp.store_at(result.var, so_far, k)
@@ -180,7 +190,7 @@ for _name, _op in _CUMULATIVE.items():
 
 
 @rule("cumlogsumexp")
-def cumlogsumexp(imp: Importer, eqn: Any, x: Value, *, axis: int, reverse: bool) -> Value:
+def cumlogsumexp(imp: Importer, eqn: JaxprEqn, x: Value, *, axis: int, reverse: bool) -> Value:
     """Returns the running log(sum(exp)), stable."""
     aval = eqn.outvars[0].aval
     if is_pair(aval):
@@ -193,7 +203,7 @@ def cumlogsumexp(imp: Importer, eqn: Any, x: Value, *, axis: int, reverse: bool)
             help="convert its operand: x.astype(float)",
         )
 
-    def combine(a: Any, b: Any) -> Any:
+    def combine(a: Atom, b: Atom) -> Atom:
         high, low = imp.op("max", a, b), imp.op("min", a, b)
         safe = imp.choose(imp.op("eq", low, high), neutral("add", high.dtype), imp.op("sub", low, high))
         return imp.op("add", high, imp.op("log1p", imp.op("exp", safe)))
@@ -203,7 +213,7 @@ def cumlogsumexp(imp: Importer, eqn: Any, x: Value, *, axis: int, reverse: bool)
 
 
 def _arg_extreme(compare: str) -> Callable[..., Value]:
-    def run(imp: Importer, eqn: Any, x: Value, *, axes: Sequence[int], index_dtype: Any) -> Value:
+    def run(imp: Importer, eqn: JaxprEqn, x: Value, *, axes: Sequence[int], index_dtype: np.dtype) -> Value:
         (axis,) = axes
         if is_pair(eqn.invars[0].aval):  # JAX traces it, and compiles it for no device
             return complexes.unsupported(imp, eqn.primitive.name)
@@ -212,8 +222,8 @@ def _arg_extreme(compare: str) -> Callable[..., Value]:
         lines = move_last(imp, x, axis)
         n = lines.shape[-1]
 
-        def best_of(index: Sequence[Any]) -> Any:
-            def step(at: Any, carries: Sequence[Any]) -> list[Any]:
+        def best_of(index: Sequence[Atom]) -> Element:
+            def step(at: Atom, carries: Sequence[Atom]) -> list[Atom]:
                 value, (best, place) = imp.element(lines, [*index, at]), carries
                 wins = imp.op(compare, value, best)
                 if source.is_float:  # the first NaN wins and stays

@@ -25,13 +25,13 @@ from qdtrace.trace.compat import Primitive
 from qdtrace.trace.dtypes import mode_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     import numpy as np
-    from jax.core import ShapedArray
 
     from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.importer.scalars import ScalarOps
+    from qdtrace.trace.jaxprs import AnyJaxpr, Shaped
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -56,7 +56,7 @@ class Rule:
     """All keyword arguments."""
     ignores: Mapping[str, str] = field(default_factory=dict[str, str])
     """Parameter -> why no value depends on it."""
-    assumes: Mapping[str, object] = field(default_factory=dict[str, Any])
+    assumes: Mapping[str, object] = field(default_factory=dict[str, object])
     """Parameter -> the value that the rule is right for."""
     takes_all: str = ""
     """Why the rule is right whatever the parameters are."""
@@ -109,7 +109,7 @@ COMMON = (
     "precision", "prng", "reductions", "scattering", "sorting", "structural", "tells", "transposed_rules",
 )  # fmt: skip
 """Modules whose rules are loaded with the first importer."""
-_traced: dict[Any, Any] = {}
+_traced: dict[Hashable, AnyJaxpr] = {}
 
 
 def _register(
@@ -117,11 +117,11 @@ def _register(
     /,
     *names: str,
     ignores: Mapping[str, str] | None = None,
-    assumes: Mapping[str, Any] | None = None,
+    assumes: Mapping[str, object] | None = None,
     takes_all: str = "",
     zeros_vanish: bool = True,
     of_elements: bool = False,
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+) -> Callable[[F], F]:
     """Registers a function for primitives of these names.
 
     `ignores` gives parameters that cannot change a value, each with the reason; `assumes` parameters with the one value
@@ -130,7 +130,7 @@ def _register(
     `of_elements` is for a function of elements, which is traced for one.
     """
 
-    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
+    def register(fn: F) -> F:
         parameters = inspect.signature(fn).parameters.values()
         keywords = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
         if any(p.kind is p.VAR_KEYWORD for p in parameters) != bool(takes_all):
@@ -153,10 +153,10 @@ decomposition = functools.partial(_register, DECOMPOSITIONS)
 """Registers a jnp function that computes primitives: `fn(*operands, **parameters)`."""
 
 
-def item_rule(*kinds: str | Primitive) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def item_rule(*kinds: str | Primitive) -> Callable[[F], F]:
     """Registers what imports regions or jumps of these kinds: `fn(importer, item, rest of its block, env)`."""
 
-    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
+    def register(fn: F) -> F:
         ITEMS.update(dict.fromkeys(kinds, fn))
         return fn
 
@@ -218,7 +218,7 @@ def batched(core: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
     def wrap(fn: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(fn)
-        def run(*operands: Any, **params: Any) -> Any:
+        def run(*operands: jax.Array, **params: object) -> object:
             mapped = functools.partial(fn, **params)
             for _ in range(operands[0].ndim - core):
                 mapped = jax.vmap(mapped)
@@ -243,13 +243,13 @@ def formula(name: str) -> Callable[..., Any]:
     return found
 
 
-def traced_rule(fn: Callable[..., Any], avals: Sequence[Any], params: dict[str, Any]) -> Any:
+def traced_rule(fn: Callable[..., Any], avals: Sequence[Shaped], params: Mapping[str, Any]) -> AnyJaxpr:
     """Returns the closed jaxpr of a decomposition for these operands."""
     with mode_for(a.dtype for a in avals):
         return _traced_rule(fn, avals, params)
 
 
-def _traced_rule(fn: Callable[..., object], avals: Sequence[ShapedArray], params: dict[str, object]) -> object:
+def _traced_rule(fn: Callable[..., object], avals: Sequence[Shaped], params: Mapping[str, Any]) -> AnyJaxpr:
     try:
         shapes = tuple((a.shape, a.dtype) for a in avals)
         key = (fn, shapes, tuple(params.items()), _settings())

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from qdtrace.ir.builder import Builder
     from qdtrace.ir.primitives import Primitive
     from qdtrace.ir.program import Block, Var
+    from qdtrace.trace.compat import JaxprEqn
 
 __all__ = ["FALSE", "TRUE", "ScalarOps", "constant", "integer"]
 
@@ -45,7 +46,7 @@ class ScalarOps(Emitter):
         self.stack = builder.stack
         self.loc = builder.loc
         self._scopes = 1
-        self.unlocated: Any = None
+        self.unlocated: JaxprEqn | None = None
         """The equation whose source line `loc` is to be, while that is not looked up."""
 
     def here(self) -> Loc | None:

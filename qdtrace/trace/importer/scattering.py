@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,12 +11,14 @@ from qdtrace.trace.importer.indexing import Blocks, is_mode, updated
 from qdtrace.trace.importer.memory import CHAIN
 from qdtrace.trace.importer.reductions import combiner
 from qdtrace.trace.importer.registry import PROMISE, rule
-from qdtrace.trace.importer.values import rank0
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from qdtrace.trace.compat import JaxprEqn
+    from jax.lax import GatherScatterMode, ScatterDimensionNumbers
+
+    from qdtrace.ir.program import Atom
+    from qdtrace.trace.compat import Jaxpr, JaxprEqn
     from qdtrace.trace.importer.core import Importer
     from qdtrace.trace.importer.indexing import Join
     from qdtrace.trace.importer.values import Value
@@ -28,13 +30,13 @@ _PROMISES = {"unique_indices": PROMISE, "indices_are_sorted": PROMISE}
 @rule("scatter", assumes={"update_consts": ()}, ignores=_PROMISES)
 def replace(
     imp: Importer, eqn: JaxprEqn, x: Value, indices: Value, updates: Value, *,
-    dimension_numbers: Any, mode: Any, update_jaxpr: Any,
+    dimension_numbers: ScatterDimensionNumbers, mode: GatherScatterMode, update_jaxpr: Jaxpr | None,
 ) -> Value:  # fmt: skip
     """Returns the array with updates, or (`lax.scatter_apply`) functions of its elements, at traced positions."""
     if update_jaxpr is None or (not update_jaxpr.eqns and update_jaxpr.outvars[0] is update_jaxpr.invars[1]):
         join: Join = lambda old, new: new  # noqa: E731
     else:
-        join = lambda old, new: imp.call(update_jaxpr, [rank0(old()), rank0(new)])[0][()]  # noqa: E731
+        join = lambda old, new: imp.call_on_scalars(update_jaxpr, [old(), new])[0]  # noqa: E731
     return scatter(imp, eqn, x, indices, updates, dimension_numbers, mode, join)
 
 
@@ -44,7 +46,14 @@ def replace(
     },
 )  # fmt: skip
 def combine(
-    imp: Importer, eqn: Any, x: Value, indices: Value, updates: Value, *, dimension_numbers: Any, mode: Any
+    imp: Importer,
+    eqn: JaxprEqn,
+    x: Value,
+    indices: Value,
+    updates: Value,
+    *,
+    dimension_numbers: ScatterDimensionNumbers,
+    mode: GatherScatterMode,
 ) -> Value:
     """Returns the array with updates combined into it at traced positions."""
     both = combiner(imp, eqn.primitive.name.removeprefix("scatter-"), eqn.outvars[0].aval)
@@ -53,7 +62,14 @@ def combine(
 
 
 def scatter(
-    imp: Importer, eqn: JaxprEqn, x: Value, indices: Value, updates: Value, dims: Any, mode: Any, join: Join
+    imp: Importer,
+    eqn: JaxprEqn,
+    x: Value,
+    indices: Value,
+    updates: Value,
+    dims: ScatterDimensionNumbers,
+    mode: GatherScatterMode,
+    join: Join,
 ) -> Value:
     """Joins updates with elements at traced positions; out-of-bounds ones are dropped or clamped."""
     clips = is_mode(imp, eqn, mode, "CLIP", ("FILL_OR_DROP", "PROMISE_IN_BOUNDS"))
@@ -62,18 +78,20 @@ def scatter(
         dims.scatter_dims_to_operand_dims, (dims.operand_batching_dims, dims.scatter_indices_batching_dims),
     )  # fmt: skip
 
-    small = isinstance(x, np.ndarray) and isinstance(updates, np.ndarray) and isinstance(indices, np.ndarray)
-    candidates = _candidates(dims, x, indices) if small else CHAIN + 1
+    if isinstance(x, np.ndarray) and isinstance(updates, np.ndarray) and isinstance(indices, np.ndarray):
+        small, candidates = True, _candidates(dims, x, indices)
+    else:
+        small, candidates = False, CHAIN + 1
     if not small:
         indices = imp.in_memory(indices)
 
-    def place(i: Sequence[Any]) -> tuple[list[Any], Any]:
+    def place(i: Sequence[Atom]) -> tuple[list[Atom], Atom]:
         return blocks.place(imp, indices, i, clips=clips, checks=not clips)
 
     return updated(imp, eqn, x, updates, place, candidates, join)
 
 
-def _candidates(dims: Any, x: np.ndarray, indices: np.ndarray) -> int:
+def _candidates(dims: ScatterDimensionNumbers, x: np.ndarray, indices: np.ndarray) -> int:
     """Returns how many positions may be that of an update."""
     if all(type(k) is Literal for k in indices.ravel().tolist()):
         return 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -14,14 +14,18 @@ from qdtrace.trace.importer.memory import UNROLL
 from qdtrace.trace.importer.registry import decomposition, rule
 from qdtrace.trace.importer.scalars import FALSE
 from qdtrace.trace.importer.structural import move_last, permute
-from qdtrace.trace.importer.values import MemoryArray, PrivateArray, Value
+from qdtrace.trace.importer.values import MemoryArray, PrivateArray, Value, parts_of
 from qdtrace.trace.physical import is_pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from qdtrace.ir.program import Atom
     from qdtrace.ir.types import DType
+    from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.importer.core import Importer
+    from qdtrace.trace.importer.values import Element
+    from qdtrace.trace.jaxprs import Shaped
 
 STABLE = "equal elements keep their order in any case"
 NETWORK_KEYS = 32
@@ -50,7 +54,7 @@ def _neighbours(n: int) -> Iterator[tuple[int, int]]:
 
 
 @rule("sort", ignores={"is_stable": STABLE})
-def sort(imp: Importer, eqn: Any, *arrays: Value, dimension: int, num_keys: int) -> list[Value]:
+def sort(imp: Importer, eqn: JaxprEqn, *arrays: Value, dimension: int, num_keys: int) -> list[Value]:
     """Sorts along an axis by the first operands; the others follow."""
     axis, keys = dimension, num_keys
     avals = [v.aval for v in eqn.outvars]
@@ -71,30 +75,31 @@ def sort(imp: Importer, eqn: Any, *arrays: Value, dimension: int, num_keys: int)
     return _insertion(imp, arrays, avals, dtypes, axis, keys)
 
 
-def _before(imp: Importer, dtypes: Sequence[DType], a: Sequence[Any], b: Sequence[Any]) -> Any:
+def _before(imp: Importer, dtypes: Sequence[DType], a: Sequence[Element], b: Sequence[Element]) -> Atom:
     """Returns a < b, key by key; a complex key is its real part, then its imaginary part."""
-    less: Any = None
-    keys: list[Any] = []
+    less: Atom | None = None
+    keys: list[tuple[DType, Atom, Atom]] = []
     for dtype, x, y in zip(dtypes, a, b, strict=False):
         # of complex numbers the real part goes first
-        keys += ((dtype, *parts) for parts in zip(x, y, strict=True)) if type(x) is tuple else [(dtype, x, y)]
+        pairs = zip(parts_of(x), parts_of(y), strict=True)
+        keys += ((dtype, *parts) for parts in pairs)
     for dtype, x, y in reversed(keys):
         here = total_less(imp, dtype, x, y)
         if less is not None:
             after = total_less(imp, dtype, y, x)
             here = imp.op("or", here, imp.op("and", imp.op("not", after), less))
         less = here
-    return less
+    return FALSE if less is None else less
 
 
-def _exchange(imp: Importer, rows: list[Any], dtypes: Sequence[DType], keys: int, a: int, b: int) -> None:
+def _exchange(imp: Importer, rows: Sequence[np.ndarray], dtypes: Sequence[DType], keys: int, a: int, b: int) -> None:
     swap = _before(imp, dtypes[:keys], [r[b] for r in rows[:keys]], [r[a] for r in rows[:keys]])
     for row in rows:
         row[a], row[b] = imp.choose(swap, row[b], row[a]), imp.choose(swap, row[a], row[b])
 
 
 def _insertion(
-    imp: Importer, arrays: Sequence[Value], avals: Sequence[Any], dtypes: Sequence[DType], axis: int, keys: int
+    imp: Importer, arrays: Sequence[Value], avals: Sequence[Shaped], dtypes: Sequence[DType], axis: int, keys: int
 ) -> list[Value]:
     """Sorts by insertion: each element moves down past larger ones."""
     n = avals[0].shape[axis]
@@ -108,11 +113,11 @@ def _insertion(
             targets.append(imp.own(line, dtype, is_pair(aval)))
     one = imp.index(1)
 
-    def line(at: list[Any]) -> None:
-        def read(k: Any, count: int | None = None) -> list[Any]:
+    def sort_line(at: list[Atom]) -> None:
+        def read(k: Atom, count: int | None = None) -> list[Element]:
             return [imp.load_at(t.var, [*at, k], t.pair) for t in targets[:count]]
 
-        def insert(k: Any, _: list[Any]) -> list[Any]:
+        def insert(k: Atom, _: list[Atom]) -> list[Atom]:
             current = imp.op("add", k, one)
             moving = read(current)
             place = _slide(imp, targets, at, current, lambda j: _before(imp, dtypes[:keys], moving, read(j, keys)))
@@ -123,15 +128,15 @@ def _insertion(
         if n > 1:
             imp.carry_loop(n - 1, [], insert)
 
-    imp.loop_nest(targets[0].shape[:-1], line)
+    imp.loop_nest(targets[0].shape[:-1], sort_line)
     order = list(range(last))
     order.insert(axis, last)
     return [permute(imp, t, order) for t in targets]
 
 
 def _slide(
-    imp: Importer, targets: Sequence[PrivateArray], at: list[Any], start: Any, moves: Callable[[Any], Any]
-) -> Any:
+    imp: Importer, targets: Sequence[PrivateArray], at: list[Atom], start: Atom, moves: Callable[[Atom], Atom]
+) -> Atom:
     """Moves elements before `start` up while `moves(position)`; returns the free position."""
     one = imp.index(1)
     place = Var(start.type, "j")
@@ -152,7 +157,7 @@ def _slide(
 
 
 @decomposition("top_k", ignores={"is_stable": STABLE})
-def top_k(x: Any, *, k: int, axis: int) -> Any:
+def top_k(x: jax.Array, *, k: int, axis: int) -> tuple[jax.Array, jax.Array]:
     """Returns the largest first; of equal ones the first. Sorts the reversed array upwards and reads it backwards.
 
     Floats are in their total order, as in XLA: NaN is beyond infinity on the side of its sign, -0.0 below 0.0.
@@ -166,7 +171,7 @@ def top_k(x: Any, *, k: int, axis: int) -> Any:
     return take(values), take(indices)
 
 
-def _ordered_bits(x: Any) -> Any:
+def _ordered_bits(x: jax.Array) -> jax.Array:
     """Returns floats as integers in the same order: negative numbers have their other bits inverted."""
     integer = jnp.dtype(f"int{jnp.finfo(x.dtype).bits}")
     word = jax.lax.bitcast_convert_type(x, integer)
@@ -178,7 +183,7 @@ def _ordered_bits(x: Any) -> Any:
     assumes={"aggregate_to_topk": True},
     ignores=dict.fromkeys(("recall_target", "reduction_input_size_override"), "the result is exact"),
 )
-def approx_top_k(x: Any, *, k: int, reduction_dimension: int, is_max_k: bool) -> Any:
+def approx_top_k(x: jax.Array, *, k: int, reduction_dimension: int, is_max_k: bool) -> Sequence[jax.Array]:
     """Returns the exact largest or smallest elements: of equal ones the first."""
     axis = reduction_dimension % x.ndim
     if is_max_k:

@@ -16,10 +16,13 @@ from qdtrace.trace.physical import is_pair
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from qdtrace.ir.program import Atom
     from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.importer.core import Importer
+    from qdtrace.trace.importer.values import Element
+    from qdtrace.trace.jaxprs import Shaped
 
-    Remap = Callable[[Sequence[Any]], Sequence[Any]]
+    Remap = Callable[[Sequence[Atom]], Sequence[Atom]]
 
 
 def view(imp: Importer, base: MemoryArray, shape: Sequence[int], index: Remap) -> Value:
@@ -65,7 +68,7 @@ def reshaped(imp: Importer, x: Value, shape: Sequence[int]) -> Value:
     if x.shape == shape:
         return x
 
-    def index(i: Sequence[Any]) -> list[Any]:
+    def index(i: Sequence[Atom]) -> list[Atom]:
         kept = [(n, k) for n, k in zip(shape, i, strict=True) if n != 1]
         if [n for n, _ in kept] == [n for n in x.shape if n != 1]:
             rest = iter([k for _, k in kept])
@@ -75,17 +78,17 @@ def reshaped(imp: Importer, x: Value, shape: Sequence[int]) -> Value:
     return view(imp, x, shape, index)
 
 
-def ravel(imp: Importer, index: Sequence[Any], shape: Sequence[int]) -> Any:
+def ravel(imp: Importer, index: Sequence[Atom], shape: Sequence[int]) -> Atom:
     """Returns the row-major position of an index."""
-    total: Any = imp.index(0)
+    total: Atom = imp.index(0)
     for k, n in zip(index, shape, strict=True):
         total = imp.op("add", imp.op("mul", total, imp.index(n)), k)
     return total
 
 
-def unravel(imp: Importer, position: Any, shape: Sequence[int]) -> list[Any]:
+def unravel(imp: Importer, position: Atom, shape: Sequence[int]) -> list[Atom]:
     """Returns the index of a row-major position."""
-    out: list[Any] = []
+    out: list[Atom] = []
     for n in reversed(shape[1:]):
         out.append(imp.op("rem", position, imp.index(n)))
         position = imp.op("div", position, imp.index(n))
@@ -93,7 +96,10 @@ def unravel(imp: Importer, position: Any, shape: Sequence[int]) -> list[Any]:
 
 
 def assemble(
-    imp: Importer, eqn: Any, pieces: Sequence[tuple[Value, Sequence[int], Sequence[int]]], fill: Any = None
+    imp: Importer,
+    eqn: JaxprEqn,
+    pieces: Sequence[tuple[Value, Sequence[int], Sequence[int]]],
+    fill: Element | None = None,
 ) -> Value:
     """Returns an array in memory made of pieces, each put at an offset with a stride an axis."""
     aval = eqn.outvars[0].aval
@@ -103,7 +109,9 @@ def assemble(
     for piece, offset, stride in pieces:
         source = imp.in_memory(piece)
 
-        def copy(i: Sequence[Any], source: Value = source, offset: Any = offset, stride: Any = stride) -> None:
+        def copy(
+            i: Sequence[Atom], source: Value = source, offset: Sequence[int] = offset, stride: Sequence[int] = stride
+        ) -> None:
             target = [
                 imp.op("add", imp.op("mul", k, imp.index(s)), imp.index(o))
                 for k, o, s in zip(i, offset, stride, strict=True)
@@ -114,7 +122,7 @@ def assemble(
     return out
 
 
-def _large(imp: Importer, eqn: Any, values: Sequence[Value]) -> bool:
+def _large(imp: Importer, eqn: JaxprEqn, values: Sequence[Value]) -> bool:
     size = int(np.prod(eqn.outvars[0].aval.shape))
     if size > imp.scalar_budget:
         return True
@@ -122,7 +130,7 @@ def _large(imp: Importer, eqn: Any, values: Sequence[Value]) -> bool:
 
 
 @rule("broadcast_in_dim", ignores={"shape": RESULT_TYPE, "sharding": PLACED})
-def broadcast_in_dim(imp: Importer, eqn: Any, x: Value, *, broadcast_dimensions: Sequence[int]) -> Value:
+def broadcast_in_dim(imp: Importer, eqn: JaxprEqn, x: Value, *, broadcast_dimensions: Sequence[int]) -> Value:
     """Makes operand axis k result axis broadcast_dimensions[k]."""
     shape, dims = eqn.outvars[0].aval.shape, broadcast_dimensions
     if isinstance(x, np.ndarray) and int(np.prod(shape)) <= imp.scalar_budget:
@@ -140,19 +148,19 @@ def broadcast_in_dim(imp: Importer, eqn: Any, x: Value, *, broadcast_dimensions:
 
 
 @rule("reshape", ignores={"new_sizes": RESULT_TYPE, "sharding": PLACED})
-def reshape(imp: Importer, eqn: Any, x: Value, *, dimensions: Sequence[int] | None = None) -> Value:
+def reshape(imp: Importer, eqn: JaxprEqn, x: Value, *, dimensions: Sequence[int] | None = None) -> Value:
     """Reshapes in row-major order the operand with its axes in the order `dimensions`."""
     return reshaped(imp, x if dimensions is None else permute(imp, x, dimensions), eqn.outvars[0].aval.shape)
 
 
 @rule("squeeze", ignores={"dimensions": RESULT_TYPE})
-def squeeze(imp: Importer, eqn: Any, x: Value) -> Value:
+def squeeze(imp: Importer, eqn: JaxprEqn, x: Value) -> Value:
     """Removes axes of length one."""
     return reshaped(imp, x, eqn.outvars[0].aval.shape)
 
 
 @rule("transpose")
-def transpose(imp: Importer, eqn: Any, x: Value, *, permutation: Sequence[int]) -> Value:
+def transpose(imp: Importer, eqn: JaxprEqn, x: Value, *, permutation: Sequence[int]) -> Value:
     """Permutes axes."""
     return permute(imp, x, permutation)
 
@@ -173,8 +181,8 @@ def sliced(imp: Importer, x: Value, places: Sequence[range]) -> Value:
     return _strided(imp, x, list(map(len, places)), [r.start for r in places], [r.step for r in places])
 
 
-def _strided(imp: Importer, x: Value, shape: Sequence[int], start: Sequence[int], step: Sequence[int]) -> Value:
-    def index(i: Sequence[Any]) -> list[Any]:
+def _strided(imp: Importer, x: MemoryArray, shape: Sequence[int], start: Sequence[int], step: Sequence[int]) -> Value:
+    def index(i: Sequence[Atom]) -> list[Atom]:
         scaled = (imp.op("mul", k, imp.index(s)) for k, s in zip(i, step, strict=True))
         return [imp.op("add", k, imp.index(o)) for k, o in zip(scaled, start, strict=True)]
 
@@ -182,7 +190,7 @@ def _strided(imp: Importer, x: Value, shape: Sequence[int], start: Sequence[int]
 
 
 @rule("tile")
-def tile(imp: Importer, eqn: Any, x: Value, *, reps: Sequence[int]) -> Value:
+def tile(imp: Importer, eqn: JaxprEqn, x: Value, *, reps: Sequence[int]) -> Value:
     """Returns the array repeated along each axis."""
     if isinstance(x, np.ndarray) and not _large(imp, eqn, [x]):
         return np.tile(x, tuple(reps))
@@ -219,7 +227,7 @@ def concatenate(imp: Importer, eqn: JaxprEqn, *pieces: Value, dimension: int) ->
 
 
 @rule("stack")
-def stack(imp: Importer, eqn: Any, *pieces: Value, axis: int) -> Value:
+def stack(imp: Importer, eqn: JaxprEqn, *pieces: Value, axis: int) -> Value:
     """Returns pieces along a new axis."""
     shape = (*pieces[0].shape[:axis], 1, *pieces[0].shape[axis:])
     return concatenate(imp, eqn, *(reshaped(imp, p, shape) for p in pieces), dimension=axis)
@@ -232,7 +240,7 @@ def unstack(imp: Importer, eqn: JaxprEqn, x: Value, *, axis: int) -> list[Value]
 
 
 @rule("split")
-def split(imp: Importer, eqn: Any, x: Value, *, sizes: Sequence[int], axis: int) -> list[Value]:
+def split(imp: Importer, eqn: JaxprEqn, x: Value, *, sizes: Sequence[int], axis: int) -> list[Value]:
     """Returns consecutive pieces along an axis."""
     whole, ends = list(map(range, x.shape)), list(accumulate(sizes))
     pieces = [range(end - size, end) for end, size in zip(ends, sizes, strict=True)]
@@ -240,7 +248,7 @@ def split(imp: Importer, eqn: Any, x: Value, *, sizes: Sequence[int], axis: int)
 
 
 @rule("pad")
-def pad(imp: Importer, eqn: Any, x: Value, fill: Value, *, padding_config: Sequence[Sequence[int]]) -> Value:
+def pad(imp: Importer, eqn: JaxprEqn, x: Value, fill: Value, *, padding_config: Sequence[Sequence[int]]) -> Value:
     """Pads before, after and between elements; negative amounts cut."""
     config = [tuple(map(int, c)) for c in padding_config]
     fill_element = imp.element(fill, ())
@@ -262,16 +270,16 @@ def pad(imp: Importer, eqn: Any, x: Value, fill: Value, *, padding_config: Seque
     return out
 
 
-def filled(imp: Importer, aval: Any, element: Any) -> Value:
+def filled(imp: Importer, aval: Shaped, element: Element) -> Value:
     """Returns an array with one element everywhere."""
-    if aval.size > imp.scalar_budget:
+    if np.prod(aval.shape) > imp.scalar_budget:
         return Formula(aval.shape, imp.dtype_of(aval), lambda i: element, type(element) is tuple)
     return np.broadcast_to(rank0(element), aval.shape)
 
 
 @rule("empty", ignores={"shape": RESULT_TYPE, "dtype": RESULT_TYPE, "out_sharding": PLACED})
 @rule("empty2", ignores={"dtype": RESULT_TYPE, "memory_space": PLACED})
-def empty(imp: Importer, eqn: Any) -> Value:
+def empty(imp: Importer, eqn: JaxprEqn) -> Value:
     """Returns an array that nobody reads before it is written: zeros, as by XLA for the CPU."""
     aval = eqn.outvars[0].aval
     zero = constant(np.zeros((), imp.dtype_of(aval).numpy)[()])
@@ -279,7 +287,7 @@ def empty(imp: Importer, eqn: Any) -> Value:
 
 
 @rule("iota", ignores={"dtype": RESULT_TYPE, "shape": RESULT_TYPE, "sharding": PLACED})
-def iota(imp: Importer, eqn: Any, *, dimension: int) -> Value:
+def iota(imp: Importer, eqn: JaxprEqn, *, dimension: int) -> Value:
     """Returns 0, 1, 2, ... along an axis."""
     aval = eqn.outvars[0].aval
     shape, axis, dtype = aval.shape, dimension, imp.dtype_of(aval)

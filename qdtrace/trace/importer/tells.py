@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -18,17 +18,20 @@ from qdtrace.trace.physical import is_pair
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
+    from jax.typing import ArrayLike
+
     from qdtrace.ir.program import Atom
     from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.importer.core import Importer
     from qdtrace.trace.importer.values import Value
+    from qdtrace.trace.jaxprs import Shaped
 
 PRINT, CALLBACK = "debug_print", "debug_callback"
 MOST = 256
 """Most elements of an array that is told."""
 
 
-def tells(eqn: Any) -> bool:
+def tells(eqn: JaxprEqn) -> bool:
     """Returns whether an equation is a print or a callback."""
     return eqn.primitive.name in (PRINT, CALLBACK)
 
@@ -44,7 +47,7 @@ def tell(imp: Importer, eqn: JaxprEqn, *operands: Value, **_: object) -> list[Va
     return []
 
 
-def _key(eqn: Any) -> Hashable:
+def _key(eqn: JaxprEqn) -> Hashable:
     """Returns a key that is equal for prints that print the same; callbacks are functions that JAX makes anew."""
     types = tuple((v.aval.shape, v.aval.dtype) for v in eqn.invars)
     key = (eqn.primitive.name, tuple(sorted(eqn.params.items(), key=lambda item: item[0])), types)
@@ -55,7 +58,7 @@ def _key(eqn: Any) -> Hashable:
     return key
 
 
-def _site(imp: Importer, eqn: Any) -> Site:
+def _site(imp: Importer, eqn: JaxprEqn) -> Site:
     avals = [v.aval for v in eqn.invars]
     shapes = tuple((*a.shape, 2) if is_pair(a) else tuple(a.shape) for a in avals)
     dtypes = tuple(imp.dtype_of(a) for a in avals)
@@ -68,7 +71,7 @@ def _site(imp: Importer, eqn: Any) -> Site:
     return Site(call, shapes, dtypes, is_print, not is_print and compat.is_breakpoint(eqn))
 
 
-def _whole(array: np.ndarray, aval: Any) -> Any:
+def _whole(array: np.ndarray, aval: Shaped) -> ArrayLike:
     """Returns the array that JAX would hand over: of pairs complex numbers or keys."""
     if not is_pair(aval):
         return array

@@ -7,7 +7,7 @@ tangents of `jax.custom_vjp` functions, whose rules are made in `backward_rules`
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -24,15 +24,16 @@ from qdtrace.trace.physical import is_pair
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from jax.core import ShapedArray
-
     from qdtrace.ir.custom import Tangents
     from qdtrace.ir.program import Atom, Block, Loc
+    from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.importer.core import Importer
     from qdtrace.trace.importer.values import Value
+    from qdtrace.trace.jaxprs import AnyJaxpr, Shaped
     from qdtrace.trace.rules_along import RuleAlong
 
-    Backward = Callable[[Sequence[int], Sequence[Any], Sequence[Any]], Sequence[Any]]
+    T = TypeVar("T")
+    Backward = Callable[[Sequence[int], Sequence[jax.Array], Sequence[jax.Array]], Sequence[jax.Array]]
     """Function of numbers of operands, the operands and cotangents of results; returns cotangents of those operands."""
 
 
@@ -44,7 +45,13 @@ class TransposedRule:
     """The transpose of a linear function, on scalars: a block that is made when it is asked for."""
 
     def __init__(
-        self, name: str, avals: Sequence[Any], outs: Sequence[Any], backward: Backward, imp: Importer, tangents: int = 0
+        self,
+        name: str,
+        avals: Sequence[Shaped],
+        outs: Sequence[Shaped],
+        backward: Backward,
+        imp: Importer,
+        tangents: int = 0,
     ) -> None:
         """`tangents` is the number of last operands that are tangents, of a function known by its transpose alone."""
         self.name = name
@@ -141,7 +148,7 @@ class TransposedRule:
         moved = tuple(k for k in range(count) if linear[k])
         if moved not in self._blocks:
 
-            def adjoints(*values: Any) -> list[Any]:
+            def adjoints(*values: jax.Array) -> list[jax.Array]:
                 # an adjoint here is that of real and imaginary part, and JAX's is its conjugate
                 found = self._backward(moved, values[:count], [jnp.conj(c) for c in values[count:]])
                 by_number = dict(zip(moved, found, strict=True))
@@ -155,22 +162,26 @@ class TransposedRule:
         return self._blocks[moved]
 
 
-def is_inexact(aval: Any) -> bool:
+def is_inexact(aval: Shaped) -> bool:
     return bool(jnp.issubdtype(aval.dtype, jnp.inexact))
 
 
-def width(aval: ShapedArray) -> int:
+def width(aval: Shaped) -> int:
     return int(np.prod(aval.shape)) * (2 if is_pair(aval) else 1)
 
 
-def _parts(scalars: Iterable[Any], avals: Sequence[Any]) -> list[list[Any]]:
+def _parts(scalars: Iterable[T], avals: Sequence[Shaped]) -> list[list[T]]:
     """Returns the scalars of each array."""
     left = iter(scalars)
     return [[next(left) for _ in range(width(a))] for a in avals]
 
 
 def _imported(
-    name: str, rule: Callable[..., Any], avals: Sequence[Any], another: Callable[[Builder], Importer], loc: Loc | None
+    name: str,
+    rule: Callable[..., Any],
+    avals: Sequence[Shaped],
+    another: Callable[[Builder], Importer],
+    loc: Loc | None,
 ) -> Block:
     """Returns a block that computes a rule on scalars.
 
@@ -212,7 +223,9 @@ def atoms_within(imp: Importer, operands: Sequence[Value], name: str, most: int 
     return [a for x in arrays for a in atoms_of(x)]
 
 
-def tied(imp: Importer, values: Sequence[Value], outs: Sequence[Any], atoms: Any, found: Any) -> list[Value]:
+def tied(
+    imp: Importer, values: Sequence[Value], outs: Sequence[Shaped], atoms: Sequence[Atom], found: TransposedRule
+) -> list[Value]:
     """Returns the values, which are transposed by a rule."""
     made: list[Value] = []
     numbers = itertools.count()
@@ -227,7 +240,12 @@ def tied(imp: Importer, values: Sequence[Value], outs: Sequence[Any], atoms: Any
 
 
 def with_transpose(
-    imp: Importer, eqn: Any, operands: Sequence[Value], closed: object, given: list[Value], count: int | None = None
+    imp: Importer,
+    eqn: JaxprEqn,
+    operands: Sequence[Value],
+    closed: AnyJaxpr,
+    given: list[Value],
+    count: int | None = None,
 ) -> list[Value]:
     """Returns results that `closed` gives for `given`, transposed as JAX does it if all fit into registers.
 
@@ -247,8 +265,10 @@ def with_transpose(
     except UnsupportedError:
         return results
 
-    def backward(moved: Sequence[int], operands: Sequence[Any], cotangents: Sequence[Any]) -> Sequence[Any]:
-        def run(*changed: Any) -> list[Any]:
+    def backward(
+        moved: Sequence[int], operands: Sequence[jax.Array], cotangents: Sequence[jax.Array]
+    ) -> Sequence[jax.Array]:
+        def run(*changed: jax.Array) -> list[jax.Array]:
             given = dict(zip(moved, changed, strict=True))
             found = compat.bind_eqn(eqn, [given.get(k, v) for k, v in enumerate(operands)])
             return [x for x, a in zip(found, outs, strict=False) if is_inexact(a)]

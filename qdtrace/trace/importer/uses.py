@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qdtrace.frozen import frozen
 from qdtrace.trace import compat
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from qdtrace.trace.compat import Jaxpr, JaxprEqn, Var
+    from qdtrace.trace.jaxprs import Atom
 
 _VIEWS = frozenset(("reshape", "squeeze", "expand_dims", "transpose", "rev", "copy"))
 _ONCE = frozenset(
@@ -35,7 +36,7 @@ class Uses:
 
     last: Mapping[Var, int]
     """Position of the last equation that reads a variable; behind all for a result."""
-    reader: Mapping[Var, Any] = field(default_factory=dict[Any, Any])
+    reader: Mapping[Var, JaxprEqn] = field(default_factory=dict["Var", "JaxprEqn"])
     """The equation that reads a variable, where it is one, once."""
     dead: frozenset[int] = frozenset()
     """Positions of equations without effect that no result depends on. Derivatives leave such, and failing in one
@@ -77,21 +78,21 @@ class Uses:
 
 
 @lru_cache(maxsize=1024)
-def uses_of_jaxpr(jaxpr: Any) -> Uses:
+def uses_of_jaxpr(jaxpr: Jaxpr) -> Uses:
     """Returns the reads of a jaxpr."""
     dead = _dead(jaxpr)
     return _uses([None if k in dead else e for k, e in enumerate(jaxpr.eqns)], jaxpr.outvars, dead)
 
 
-def uses_of_items(items: Sequence[JaxprEqn], results: Iterable[object] = ()) -> Uses:
+def uses_of_items(items: Sequence[JaxprEqn], results: Iterable[Atom] = ()) -> Uses:
     """Returns the reads of equations and regions; what a region reads is not known to be read once."""
     return _uses(items, results, frozenset())
 
 
-def _uses(items: Sequence[Any], results: Iterable[Any], dead: frozenset[int]) -> Uses:
-    last: dict[Any, int] = {}
-    count: Counter[Any] = Counter()
-    reader: dict[Any, Any] = {}
+def _uses(items: Sequence[JaxprEqn | None], results: Iterable[Atom], dead: frozenset[int]) -> Uses:
+    last: dict[Var, int] = {}
+    count: Counter[Var] = Counter()
+    reader: dict[Var, JaxprEqn] = {}
     for position, item in enumerate(items):
         if item is None:
             continue

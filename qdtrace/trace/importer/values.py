@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -18,12 +18,13 @@ from qdtrace.trace.physical import is_pair
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from jax.core import ShapedArray
-
     from qdtrace.ir.types import DType
+    from qdtrace.trace import jaxprs
+    from qdtrace.trace.jaxprs import Shaped
 
-Element = Any
-"""An atom, or a pair of atoms for keys and complex numbers; NumPy object arrays have no narrower element type."""
+Pair: TypeAlias = tuple[Atom, ...]
+"""Two atoms: words of a key, or the parts of a complex number."""
+Element: TypeAlias = Atom | Pair
 
 
 @dataclass(eq=False, slots=True)
@@ -144,8 +145,11 @@ class Formula(Waiting):
         return self.operands
 
 
-Value = Any
-"""NumPy object array | MemoryArray | RefValue."""
+Value: TypeAlias = np.ndarray | MemoryArray
+"""An array: elements in a NumPy object array, or in memory."""
+EnvValue: TypeAlias = Value | RefValue
+"""The value of a variable of a jaxpr: an array, or a reference to memory."""
+Env: TypeAlias = "dict[jaxprs.Var, EnvValue]"
 
 
 def hold(value: Value, count: int = 1) -> None:
@@ -194,18 +198,23 @@ def elements_of(array: np.ndarray) -> list[Element]:
 
 def atoms_of(array: np.ndarray) -> list[Atom]:
     """Returns all atoms of a small array, those of pairs one after the other."""
-    return [atom for e in elements_of(array) for atom in (e if type(e) is tuple else (e,))]
+    return [atom for e in elements_of(array) for atom in parts_of(e)]
 
 
-def array_from(atoms: Iterator[Atom], aval: ShapedArray) -> np.ndarray:
+def array_from(atoms: Iterator[Atom], aval: Shaped) -> np.ndarray:
     """Returns the small array of this type whose atoms come next."""
     elements = zip(atoms, atoms, strict=False) if is_pair(aval) else atoms
     return array_of(islice(elements, int(np.prod(aval.shape, dtype=np.int64))), aval.shape)
 
 
+def parts_of(element: Element) -> Pair:
+    """Returns the atoms of an element."""
+    return element if isinstance(element, tuple) else (element,)
+
+
 def is_static(element: Element) -> bool:
     """Returns whether an atom is a constant."""
-    if type(element) is tuple:
+    if isinstance(element, tuple):
         return all(type(part) is Literal for part in element)
     return type(element) is Literal
 

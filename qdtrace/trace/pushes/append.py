@@ -51,7 +51,7 @@ class Append(StrictAttributes, Generic[T]):
     capacity: int
     """The most elements that it holds."""
 
-    def __init__(self, values: T, count: Any, capacity: int, called: str) -> None:
+    def __init__(self, values: T, count: jax.Array, capacity: int, called: str) -> None:
         self._values = values
         self._count = count
         self.capacity = capacity
@@ -71,7 +71,7 @@ class Append(StrictAttributes, Generic[T]):
         return f"Append(capacity={self.capacity}, count={self._count})"
 
     @boundary
-    def push(self, value: Any) -> jax.Array:
+    def push(self, value: object) -> jax.Array:
         """Appends an element and returns its place, an i32.
 
         Places are given in the order of iterations, and within one in the order of the pushes, whatever order the
@@ -114,9 +114,9 @@ class Append(StrictAttributes, Generic[T]):
 @overload
 def append(capacity: SupportsIndex, like: ArrayLike | jax.ShapeDtypeStruct) -> Append[jax.Array]: ...
 @overload
-def append(capacity: SupportsIndex, like: Any) -> Append[Any]: ...
+def append(capacity: SupportsIndex, like: object) -> Append[Any]: ...
 @boundary
-def append(capacity: SupportsIndex, like: Any) -> Append[Any]:
+def append(capacity: SupportsIndex, like: object) -> Append[Any]:
     """Returns room for elements that loops push: `k = out.push(value)`, then `out.count` and `out.values`.
 
     The order is that of a serial loop, so results have the same bits in every run. Derivatives go with the elements;
@@ -159,7 +159,7 @@ def append(capacity: SupportsIndex, like: Any) -> Append[Any]:
             "qd.append needs an element in `like`, got an empty tree", help="give a number or an array: `like=0.0`"
         )
 
-    def allocated(leaf: Any) -> Buffer:
+    def allocated(leaf: ArrayLike) -> Buffer:
         if not isinstance(leaf, jax.ShapeDtypeStruct | MemoryHandle):
             leaf = as_array(leaf, "`like` of qd.append")
         is_struct = isinstance(leaf, jax.ShapeDtypeStruct)

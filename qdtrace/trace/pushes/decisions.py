@@ -21,7 +21,7 @@ from qdtrace.trace.tree import body_of, bounds_of, equations_in
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from qdtrace.trace.compat import JaxprEqn, Var
+    from qdtrace.trace.compat import Jaxpr, JaxprEqn, Var
 
 _STORES = {markers.store_p, markers.accum_p, markers.accum_along_p, markers.assign_p, markers.atomic_p}
 _SERIAL = "or run the loop in one thread, where pushes happen in order: `qd.range(n, serial=True)`"
@@ -123,7 +123,7 @@ class Decisions:
         return made
 
     def _region(self, eqn: JaxprEqn, names: dict[Var, Var], push: Callable[[JaxprEqn], Sequence[JaxprEqn]]) -> JaxprEqn:
-        first, jaxprs = compat.named(bounds_of(eqn), names), list[Any]()
+        first, jaxprs = compat.named(bounds_of(eqn), names), list["Jaxpr"]()
         own = body_of(eqn).invars[: eqn.params["own"]]
         names.update((v, compat.new_var(v)) for v in own)
         for jaxpr in reversed(eqn.params["jaxprs"]):  # the condition of a `while` is before its body
@@ -132,7 +132,7 @@ class Decisions:
         return region_of(eqn.replace(params=_renumbered(eqn.params)), first, tuple(reversed(jaxprs)))
 
 
-def _is_inexact(var: Any) -> bool:
+def _is_inexact(var: Var) -> bool:
     return bool(jnp.issubdtype(var.aval.dtype, jnp.inexact))
 
 

@@ -89,11 +89,11 @@ class _Places:
         numbers = static_bounds(loop)
         if numbers is not None:
             return Trips(numbers.start, numbers.step, len(numbers))
-        maker = self._makers.get(stop)
+        maker = None if isinstance(stop, Literal) else self._makers.get(stop)
         is_whole = all(isinstance(v, Literal) and v.val == k for v, k in ((start, 0), (step, 1)))
         if is_whole and maker is not None and maker.primitive is markers.load_p:
             capacity = self._capacities.get(target_of(maker))
-            if capacity is not None:
+            if capacity is not None and not isinstance(stop, Literal):
                 return Trips(0, 1, capacity, stop)
         raise UnsupportedError(
             "a parallel loop that pushes needs constant bounds, or the count of a qd.append",

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _ROW: markers.Slices = (None,)
 
 
-def equations(like: JaxprEqn, function: Callable[..., Any], *operands: Var) -> tuple[list[JaxprEqn], list[Var]]:
+def equations(like: JaxprEqn, function: Callable[..., object], *operands: Var) -> tuple[list[JaxprEqn], list[Var]]:
     """Returns the equations of a function of operands, at the line of another equation, and its results."""
     jaxpr = compat.open_jaxpr(jax.make_jaxpr(function)(*(v.aval for v in operands)))
     names = dict(zip(jaxpr.invars, operands, strict=True))
@@ -119,7 +119,7 @@ class LoopOfPushes:
     def scanning(self) -> JaxprEqn:
         """Returns the loop of one thread that makes offsets of the counts, and adds them to the number of elements."""
         push, stop = next(iter(self.pushes.values())), self.trips.stop
-        dtype = np.dtype(np.int32) if stop is None else stop.aval.dtype  # type: ignore[attr-defined]
+        dtype = np.dtype(np.int32) if stop is None else stop.aval.dtype
 
         def begin(*stops: jax.Array) -> jax.Array:
             (stop,) = stops or (dtype.type(self.trips.most),)

@@ -12,11 +12,12 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.importer.core import Importer
     from qdtrace.trace.importer.values import Value
 
@@ -27,7 +28,7 @@ def _library(package: str) -> ModuleType | None:
     return None if importlib.util.find_spec(name) is None else importlib.import_module(name)
 
 
-def callback_of(imp: Importer, eqn: Any, operands: tuple[Value, ...]) -> list[Value] | None:
+def callback_of(imp: Importer, eqn: JaxprEqn, operands: tuple[Value, ...]) -> list[Value] | None:
     """Returns the results of a `pure_callback` to a function that its package is known to mean otherwise; else None."""
     function = getattr(eqn.params["callback"], "callback_func", None)
     library = _library((getattr(function, "__module__", None) or "").partition(".")[0] or "none")

@@ -13,7 +13,7 @@ that fails into a check of its condition.
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,8 +23,9 @@ from qdtrace.trace.importer.scalars import FALSE, integer
 from qdtrace.trace.importer.values import array_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.importer.core import Importer
     from qdtrace.trace.importer.values import Value
 
@@ -33,17 +34,17 @@ _RAISES = "_error.<locals>.raises"
 _NEVER_CALLED = "_error.<locals>.tpu_msg"
 
 
-def callback(imp: Importer, function: Any, eqn: Any, *operands: Value) -> list[Value] | None:
+def callback(imp: Importer, function: Callable[..., object], eqn: JaxprEqn, *operands: Value) -> list[Value] | None:
     """Imports a function of `equinox._errors` that a program calls when it fails; None for any other."""
     if function.__module__ != _ERRORS or function.__qualname__ not in (_RAISES, _NEVER_CALLED):
         return None
     if function.__qualname__ == _RAISES:
         _fail(imp, _messages(imp, function), operands[0])
-    zeros = [imp.constant_value(np.zeros((), v.aval.dtype)[()], v.aval).item() for v in eqn.outvars]
+    zeros = [imp.element(imp.constant_value(np.zeros((), v.aval.dtype)[()], v.aval), ()) for v in eqn.outvars]
     return [array_of([z] * v.aval.size, v.aval.shape) for z, v in zip(zeros, eqn.outvars, strict=True)]
 
 
-def _messages(imp: Importer, function: Any) -> Sequence[str]:
+def _messages(imp: Importer, function: Callable[..., object]) -> Sequence[str]:
     found = inspect.getclosurevars(function).nonlocals.get("msgs")
     if isinstance(found, (list, tuple)) and found and all(isinstance(m, str) for m in found):
         return found
