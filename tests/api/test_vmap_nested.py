@@ -131,7 +131,8 @@ def test_in_a_lane(name: str) -> None:
     data = CUBE if name == "jax.vmap" else CUBE[0]
     f = qd.vmap(MIDDLE[name](qd.vmap))
     same(f(data), jax.vmap(MIDDLE[name](jax.vmap))(data))
-    assert launches(f, data) == 1
+    with qd.options(array_mapping="lanes"):  # a GPU leaves arithmetic on rows to XLA
+        assert launches(qd.vmap(MIDDLE[name](qd.vmap)), data) == 1
 
 
 def test_in_a_loop() -> None:
