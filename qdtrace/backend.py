@@ -141,3 +141,8 @@ def backend(name: str) -> Backend:
         have = ", ".join(sorted(found)) or "none; is the package installed?"
         raise BackendError(f"needs a backend for {name!r}, found {have}", help="run on the CPU: JAX_PLATFORMS=cpu")
     return cast("Backend", found[name].load()())
+
+
+def has_masks() -> bool:
+    """Returns whether vectors of this processor have registers for masks, so that lanes that wait cost little."""
+    return bool(getattr(getattr(backend("cpu"), "target", None), "has_masks", False))

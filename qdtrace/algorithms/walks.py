@@ -11,6 +11,7 @@ import numpy as np
 from qdtrace.algorithms.block_walks import walk_blocks
 from qdtrace.algorithms.levels import larger, smaller
 from qdtrace.algorithms.pair_walks import walk_pairs
+from qdtrace.backend import has_masks
 from qdtrace.errors import TraceTypeError, TraceValueError
 from qdtrace.trace.cells import local
 from qdtrace.trace.conditions import when
@@ -68,14 +69,15 @@ def _walk(tree: Levels, count: int, what: str, is_any: Any, bound: Bound, test: 
     if not tree.items.shape[0]:
         return jnp.int32(-1), nothing
     found, value = local(jnp.int32(-1)), local(nothing)
-    is_cpu = jax.lax.platform_dependent(cpu=lambda: np.True_, default=lambda: np.False_)
+    in_blocks = not has_masks()  # vectors of lanes with masks walk through pairs in half of the time
+    is_narrow = jax.lax.platform_dependent(cpu=lambda: np.bool_(in_blocks), default=lambda: np.False_)
 
     def tested(item: Any) -> Any:
         return jax.lax.stop_gradient(_value(test, item, what, dtype))
 
-    with when(is_cpu):
+    with when(is_narrow):
         found.value = walk_blocks(tree, count, is_any, bound, tested)
-    with when(~is_cpu):
+    with when(~is_narrow):
         found.value = walk_pairs(tree, is_any, bound, tested, leaf)
     index = found.value
     with when(index >= 0):  # where nothing is found, no derivative of `test` is taken either

@@ -132,6 +132,18 @@ def test_zeros_of_either_sign_are_equal():
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("wide", [False, True])
+def test_the_walk_of_this_processor(monkeypatch, wide):
+    """Vectors with masks walk through pairs of boxes, other processors through blocks."""
+    if jax.default_backend() != "cpu":
+        pytest.skip("a GPU walks through pairs")
+    monkeypatch.setattr(walks, "has_masks", lambda: wide)
+    monkeypatch.setattr(walks, "walk_blocks" if wide else "walk_pairs", lambda *_: jnp.int32(-1))
+    low, high, places = random_boxes(3, 61)
+    agrees_with_all(low, high, places)
+
+
+@pytest.mark.full
 def test_the_walk_of_other_machines(monkeypatch):
     """On a GPU threads walk through pairs of boxes."""
 
