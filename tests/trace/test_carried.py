@@ -179,3 +179,19 @@ def test_state_in_functions_that_jax_traces(refusal, function, text) -> None:
 def test_clean_functions_that_jax_traces() -> None:
     for function, expected in [(in_a_scan_and_back, X + 3), (tables_on_demand, X + 1)]:
         assert np.array_equal(qd.jit(function, options={"debug": True})(X), expected)
+
+
+def test_a_condition_at_the_end_of_an_except_clause() -> None:
+    """Python 3.13 has the end of the clause twice: behind the block, and where `__exit__` swallows an exception."""
+
+    @qd.jit
+    def f(x: jax.Array) -> jax.Array:
+        for i in qd.range(x.shape[0]):
+            try:
+                raise KeyError
+            except KeyError:
+                with qd.when(x[i] > 3):
+                    x[i] = x[i] + 1
+        return x
+
+    assert f(X).tolist() == [v + (v > 3) for v in X.tolist()]

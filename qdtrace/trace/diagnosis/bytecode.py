@@ -336,15 +336,20 @@ class CodeMap:
         return position
 
     def same_code(self, a: int, b: int) -> bool:
-        """Returns whether both positions run the same code: one position, or copies of one tail that returns."""
-        while a != b:
+        """Returns whether both positions run the same code: one position, or copies of what leads to one, or returns.
+
+        Python 3.13 copies the end of an `except` clause for the path on which `__exit__` swallows an exception.
+        """
+        for _ in self.instructions:
+            if a == b:
+                return True
             one, two = self.instructions[a], self.instructions[b]
             if (one.opname, one.argval) != (two.opname, two.argval) or one.opcode in _HAS_TARGET:
                 return False
             if one.opname in _ENDS:
                 return True
-            a, b = a + 1, b + 1
-        return True
+            a, b = self.follow(a + 1), self.follow(b + 1)
+        return False
 
 
 @functools.lru_cache(maxsize=512)
