@@ -29,7 +29,7 @@ from qdtrace.analysis.index.trips import loop_values
 from qdtrace.frozen import frozen
 from qdtrace.ir.memory import indices_of, reference, touched, written
 from qdtrace.ir.primitives import ACCUM, ADD, CELL, FOR, LOAD, MAX, MIN, MUL, STORE, Effect
-from qdtrace.ir.program import Block, Eqn, Var, is_local
+from qdtrace.ir.program import Block, Eqn, Var, is_local, ref_type
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.walk import used_vars, walk_eqns, walk_inside
 from qdtrace.passes.base import TaskPass
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 MOST = 128
 """Operations of a body from which on two loops stay apart."""
+LARGE = 1 << 12
+"""Elements of a private array from which on loops stay apart: fused, more of them would be alive together."""
 FAR = 64
 """Equations between two loops that are looked at."""
 _PLAIN = (LOAD, STORE, ACCUM)
@@ -110,6 +112,8 @@ def _is_fusible(eqn: Eqn) -> bool:
     if eqn.primitive is not FOR or eqn.params.get("unroll") or loop_values(*eqn.bounds) is None:
         return False
     body = eqn.blocks[0]
+    if any(is_local(ref) and ref_type(ref).size > LARGE for ref in touched(body.eqns)):
+        return False
     if any(e.blocks or (e.primitive.effects and e.primitive not in _PLAIN) for e in body.eqns):
         return False
     made = {v: e for e in body.eqns for v in e.outvars}
