@@ -75,8 +75,9 @@ long."""
 def limits_on_cpu(jaxpr: Any, lanes: int) -> Limits | None:
     """Returns the limits of the jaxpr of one element on a CPU; None if whatever may run for the whole batch does so."""
     opened = compat.open_jaxpr(jaxpr)
-    names = {e.primitive.name for e in compat.all_eqns(opened.eqns)}
-    return None if names <= _AS_FAST_ON_CPU and _is_streamed(opened, lanes, ROW_ON_CPU) else CPU
+    every = list(compat.all_eqns(opened.eqns))
+    is_fast = {e.primitive.name for e in every} <= _AS_FAST_ON_CPU
+    return None if is_fast and _is_streamed(opened, every, lanes, ROW_ON_CPU) else CPU
 
 
 def limits_on_gpu(jaxpr: Any, lanes: int, varies: Collection[Any]) -> Limits | None:
@@ -88,7 +89,7 @@ def limits_on_gpu(jaxpr: Any, lanes: int, varies: Collection[Any]) -> Limits | N
         last = [e for e, is_behind in zip(opened.eqns, behind(opened.eqns, bound), strict=True) if is_behind]
         return replace(GPU_ALONE, rows_behind=_is_of_rows(list(compat.all_eqns(last)), lanes))
     stored = max((v.aval.shape[-1] for v in opened.outvars if v.aval.shape), default=0)
-    if _is_of_rows(every, lanes, stored) or _is_streamed(opened, lanes, ROW_ON_GPU):
+    if _is_of_rows(every, lanes, stored) or _is_streamed(opened, every, lanes, ROW_ON_GPU):
         return None
     if all(v in varies for v in opened.invars) and is_small_product(jaxpr):
         return None
@@ -140,13 +141,14 @@ def _is_of_rows(eqns: Sequence[Any], lanes: int, stored: int = 0) -> bool:
     return is_for_elements and is_small and sum(n for n in sizes if n >= LONG) > sum(sizes) / 2
 
 
-def _is_streamed(jaxpr: Any, lanes: int, least: int) -> bool:
+def _is_streamed(jaxpr: Any, every: Sequence[Any], lanes: int, least: int) -> bool:
     """Returns whether a jaxpr does arithmetic on rows of `least` elements or more, with few sums, and makes no larger.
+
+    `every` has its equations, inner ones too.
 
     What an optimiser of array operations has as one loop over all lanes is limited by memory, and so is its derivative,
     which this package would compute by two more passes.
     """
-    every = list(compat.all_eqns(jaxpr.eqns))
     row = max((v.aval.size for v in (*jaxpr.invars, *jaxpr.outvars)), default=0)
     if not is_of_rows(every) or row < least or lanes * row >= MOST_IN_BATCH:
         return False

@@ -63,7 +63,24 @@ class FuseLoops(TaskPass):
         return task.rebuilt(_Fuser().rebuild_block(task.body))
 
 
+@frozen(eq=False, slots=True)
+class _Facts:
+    """Facts about an equation and those inside of it, which are found once."""
+
+    is_fusible: bool
+    touches: set[Var]
+    """References that it accesses."""
+    writes: set[Var]
+    may_end: bool
+    """True if it has an effect besides those on memory: it may end the call, or depends on which lanes are active."""
+    operations: int
+
+
 class _Fuser(Rebuilder):
+    def __init__(self) -> None:
+        super().__init__()
+        self._facts: dict[Eqn, _Facts] = {}
+
     def rebuild_eqns(self, eqns: Sequence[Eqn]) -> tuple[Eqn, ...]:
         """Returns the equations with their loops fused."""
         out: list[Eqn] = []
@@ -71,15 +88,15 @@ class _Fuser(Rebuilder):
         """Loops that fill an array, which wait for the one that touches it first."""
         for given in eqns:
             eqn = given
-            for fill in _wanted(fills, eqn):
+            for fill in self._wanted(fills, eqn):
                 fills.remove(fill)
-                if _is_fusible(eqn) and _go_together(eqn, fill):
+                if self._of(eqn).is_fusible and self._go_together(eqn, fill):
                     eqn = _filled(fill, eqn)
                 else:
                     out.append(fill)
-            if _is_fill(eqn):
+            if self._is_fill(eqn):
                 fills.append(eqn)
-            elif (found := _earlier(out, eqn) if _is_fusible(eqn) else None) is not None:
+            elif (found := self._earlier(out, eqn) if self._of(eqn).is_fusible else None) is not None:
                 place, along = found
                 for moved in along:
                     out.remove(moved)
@@ -88,23 +105,70 @@ class _Fuser(Rebuilder):
                 out.append(eqn)
         return super().rebuild_eqns([*out, *fills])
 
+    def _of(self, eqn: Eqn) -> _Facts:
+        if eqn not in self._facts:
+            every = [eqn, *walk_inside(eqn)]
+            self._facts[eqn] = _Facts(
+                _is_fusible(eqn),
+                set(touched(every)),
+                set(written(every)),
+                any(not e.primitive.effects <= _MEMORY for e in every),
+                sum([code_size(block) for block in eqn.blocks]),
+            )
+        return self._facts[eqn]
 
-def _is_fill(eqn: Eqn) -> bool:
-    """Returns whether an equation is a loop that stores one value into elements of private arrays, and nothing else."""
-    if not _is_fusible(eqn) or eqn.outvars:
-        return False
-    return all(e.primitive is STORE and is_local(reference(e)) for e in eqn.blocks[0].eqns)
+    def _is_fill(self, eqn: Eqn) -> bool:
+        """Returns whether an equation is a loop that stores values into private arrays, and nothing else."""
+        if not self._of(eqn).is_fusible or eqn.outvars:
+            return False
+        return all(e.primitive is STORE and is_local(reference(e)) for e in eqn.blocks[0].eqns)
 
+    def _wanted(self, fills: Sequence[Eqn], eqn: Eqn) -> list[Eqn]:
+        """Returns the fills that come before an equation: it touches what they store, or may end the call."""
+        if not fills:
+            return []
+        facts = self._of(eqn)
+        return [f for f in fills if facts.may_end or not facts.touches.isdisjoint(self._of(f).writes)]
 
-def _wanted(fills: Sequence[Eqn], eqn: Eqn) -> list[Eqn]:
-    """Returns the fills that come before an equation: it touches what they store, or may end the call."""
-    if not fills:
-        return []
-    every = [eqn, *walk_inside(eqn)]
-    if any(not e.primitive.effects <= _MEMORY for e in every):
-        return list(fills)
-    met = set(touched(every))
-    return [f for f in fills if not met.isdisjoint(written(f.blocks[0].eqns))]
+    def _earlier(self, before: Sequence[Eqn], loop: Eqn) -> tuple[int, list[Eqn]] | None:
+        """Returns the place of a loop that another can be fused into, and equations between that move in front."""
+        needs, mine = set(used_vars(loop)), self._of(loop)
+        along: list[Eqn] = []
+        for place in range(len(before) - 1, max(-1, len(before) - 1 - FAR), -1):
+            eqn = before[place]
+            facts = self._of(eqn)
+            is_needed = not needs.isdisjoint(eqn.outvars)
+            if not is_needed and facts.is_fusible and self._go_together(eqn, loop):
+                return place, along[::-1]
+            if is_needed:
+                if eqn.blocks or (eqn.primitive.effects and eqn.primitive is not CELL):
+                    return None
+                needs.update(used_vars(eqn))
+                along.append(eqn)
+            elif facts.may_end or mine.writes & facts.touches or mine.touches & facts.writes:
+                return None
+        return None
+
+    def _go_together(self, one: Eqn, other: Eqn) -> bool:
+        """Returns whether a loop may run its trips right behind those of another one, for the same element."""
+        first, second = loop_values(*one.bounds), loop_values(*other.bounds)
+        index, its = one.index, other.index
+        if first is None or second is None or index.type != its.type or one.params != other.params:
+            return False
+        if first != second and (other.outvars or not _is_reversed(first, second)):
+            return False
+        if self._of(one).operations + self._of(other).operations > MOST:
+            return False
+        accesses = [(e, index) for e in one.blocks[0].eqns if e.primitive.is_access]
+        accesses += [(e, its) for e in other.blocks[0].eqns if e.primitive.is_access]
+        turned = self._of(other).writes if first != second else set[Var]()
+        for ref in self._of(one).writes | self._of(other).writes:
+            some = [(e, k) for e, k in accesses if reference(e) is ref]
+            if ref not in turned and len({k for _, k in some}) == 1:
+                continue  # one loop alone touches it, and keeps its order
+            if not any(all(indices_of(e)[n] is k for e, k in some) for n in range(len(indices_of(some[0][0])))):
+                return False
+        return True
 
 
 def _is_fusible(eqn: Eqn) -> bool:
@@ -123,53 +187,6 @@ def _is_fusible(eqn: Eqn) -> bool:
         if last is None or last.primitive not in _COMBINING or carry not in last.invars:
             return False
         if read.count(carry) != 1 or read.count(result) != 1:
-            return False
-    return True
-
-
-def _earlier(before: Sequence[Eqn], loop: Eqn) -> tuple[int, list[Eqn]] | None:
-    """Returns the place of an equation that a loop can be fused into, and those between that move in front of it."""
-    needs = set(used_vars(loop))
-    touches, writes = set(touched(walk_inside(loop))), set(written(walk_inside(loop)))
-    along: list[Eqn] = []
-    for place in range(len(before) - 1, max(-1, len(before) - 1 - FAR), -1):
-        eqn = before[place]
-        is_needed = not needs.isdisjoint(eqn.outvars)
-        if not is_needed and _is_fusible(eqn) and _go_together(eqn, loop):
-            return place, along[::-1]
-        if is_needed:
-            if eqn.blocks or (eqn.primitive.effects and eqn.primitive is not CELL):
-                return None
-            needs.update(used_vars(eqn))
-            along.append(eqn)
-            continue
-        every = [eqn, *walk_inside(eqn)]
-        if any(not e.primitive.effects <= _MEMORY for e in every):
-            return None
-        if not writes.isdisjoint(touched(every)) or not touches.isdisjoint(written(every)):
-            return None
-    return None
-
-
-def _go_together(one: Eqn, other: Eqn) -> bool:
-    """Returns whether a loop may run its trips right behind those of another one, for the same element."""
-    first, second = loop_values(*one.bounds), loop_values(*other.bounds)
-    index, its = one.index, other.index
-    if first is None or second is None or index.type != its.type or one.params != other.params:
-        return False
-    if first != second and (other.blocks[0].params[1:] or not _is_reversed(first, second)):
-        return False
-    if code_size(one.blocks[0]) + code_size(other.blocks[0]) > MOST:
-        return False
-    accesses = [(e, index) for e in one.blocks[0].eqns if e.primitive.is_access]
-    accesses += [(e, its) for e in other.blocks[0].eqns if e.primitive.is_access]
-    changed = {reference(e) for e, _ in accesses if e.primitive.writes}
-    turned = {reference(e) for e in other.blocks[0].eqns if e.primitive.writes} if first != second else set[Var]()
-    for ref in changed:
-        some = [(e, k) for e, k in accesses if reference(e) is ref]
-        if ref not in turned and len({k for _, k in some}) == 1:
-            continue  # one loop alone touches it, and keeps its order
-        if not any(all(indices_of(e)[n] is k for e, k in some) for n in range(len(indices_of(some[0][0])))):
             return False
     return True
 

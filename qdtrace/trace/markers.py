@@ -25,9 +25,9 @@ from qdtrace.trace.context import outside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import NoReturn
 
     Axes = Sequence[int | None]
-    from typing import NoReturn
 
 Slices = tuple[tuple[int, int, int] | None, ...]
 _EFFECTS = {QD}
