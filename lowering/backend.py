@@ -58,6 +58,11 @@ class CpuBackend(NativeBackend[LinkedTask]):
         return Machines(self.target, self.target, CPU)
 
     @property
+    def has_masks(self) -> bool:
+        """True with AVX-512."""
+        return self.target.has_masks
+
+    @property
     def machine(self) -> Machine:
         """The processor as passes know it."""
         return self.target.machine

@@ -75,6 +75,11 @@ class Backend(Protocol):
     """Names of the languages in which it can show a task, from the most to the least abstract."""
 
     @property
+    def has_masks(self) -> bool:
+        """True if its vectors have registers for masks, so that lanes that wait cost little."""
+        ...
+
+    @property
     def machine(self) -> Machine:
         """The machine that graphs are optimised for."""
         ...
@@ -145,4 +150,4 @@ def backend(name: str) -> Backend:
 
 def has_masks() -> bool:
     """Returns whether vectors of this processor have registers for masks, so that lanes that wait cost little."""
-    return bool(getattr(getattr(backend("cpu"), "target", None), "has_masks", False))
+    return backend("cpu").has_masks

@@ -84,6 +84,11 @@ class GpuBackend(NativeBackend[LoadedTask]):
         return log
 
     @property
+    def has_masks(self) -> bool:
+        """False: a thread has no vectors."""
+        return False
+
+    @property
     def machine(self) -> Machine:
         """The device as passes know it."""
         return self.device.machine

@@ -34,15 +34,14 @@ class _Own(NamedTuple):
     """Words of a digit in memory of the thread."""
 
     cells: Any
-    width: int
 
-    def word(self, j: Any, k: int) -> Any:
-        """Returns word k of element j."""
-        return self.cells[j * self.width + k]
+    def word(self, j: Any) -> Any:
+        """Returns the word of element j."""
+        return self.cells[j]
 
-    def put(self, j: Any, k: int, word: Any) -> None:
+    def put(self, j: Any, word: Any) -> None:
         """Stores it."""
-        self.cells[j * self.width + k] = word
+        self.cells[j] = word
 
 
 class _Reached(NamedTuple):
@@ -52,23 +51,22 @@ class _Reached(NamedTuple):
     row: Any
     first: Any
 
-    def word(self, j: Any, k: int) -> Any:
-        """Returns word k of element j."""
-        target, at = self.move.target, self.first + j
-        return target[self.row, at, k] if k else word_of(target, self.row, at, self.move.digit, self.move.word_type)
+    def word(self, j: Any) -> Any:
+        """Returns the word of element j."""
+        return word_of(self.move.target, self.row, self.first + j, self.move.digit, self.move.word_type)
 
-    def put(self, j: Any, k: int, word: Any) -> None:
+    def put(self, j: Any, word: Any) -> None:
         """Stores it."""
-        put(self.move.target, self.row, self.first + j, k, word)
+        put(self.move.target, self.row, self.first + j, 0, word)
 
 
 def by_first_digit(keys: Any, target: Any, digit: Digit, limit: int | None) -> Any:
-    """Sorts keys into words, or into keys, if none of their first digits has more keys than a cache holds.
+    """Sorts keys into words of keys alone, or into keys, if none of their first digits has more than a cache holds.
 
     Returns whether it has; if not, `target` holds anything.
     """
     move = Move(keys, target, digit)
-    rows, digits, room, width = move.rows, move.digits, move.length, move.width
+    rows, digits, room = move.rows, move.digits, move.length
     move.count(move.parts, limit)
     move.find_places(move.parts)
     most = empty((), jnp.int32)
@@ -88,24 +86,23 @@ def by_first_digit(keys: Any, target: Any, digit: Digit, limit: int | None) -> A
     ends = [k * digit.shift // turns for k in range(turns + 1)]
     for r, b in ndrange(rows, jnp.where(is_done, digits, 0), name="sort_digit"):
         first, count = starts[r, b], starts[r, b + 1] - starts[r, b]
-        own = local(jnp.zeros(room * width, move.word_type))
+        own = local(jnp.zeros(room, move.word_type))
         for turn, (low, high) in enumerate(itertools.pairwise(ends)):
             part = Digit(digit.order, digit.unsigned, low, high - low)
             place, total = local(jnp.zeros(1 << part.width, jnp.int32)), local(0, jnp.int32)
-            come = _Own(own, width) if turn % 2 else _Reached(move, r, first)
-            go = _Reached(move, r, first) if turn % 2 else _Own(own, width)
+            come = _Own(own) if turn % 2 else _Reached(move, r, first)
+            go = _Reached(move, r, first) if turn % 2 else _Own(own)
             for j in in_steps(0, count, STEP):
-                d = part.of(come.word(j, 0))
+                d = part.of(come.word(j))
                 place[d] = place[d] + 1
             for d in qd_range(1 << part.width):
                 here = place[d]
                 place[d] = total.value
                 total.value = total.value + here
             for j in in_steps(0, count, STEP):
-                words = [come.word(j, k) for k in range(width)]
-                d = part.of(words[0])
+                word = come.word(j)
+                d = part.of(word)
                 at = place[d]
                 place[d] = at + 1
-                for k, word in enumerate(words):
-                    go.put(at, k, word)
+                go.put(at, word)
     return is_done
