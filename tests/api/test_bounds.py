@@ -15,6 +15,7 @@ import pytest
 from jax import lax
 
 import qdtrace as qd
+from lowering.llvm.target import Target
 from tests import fresh
 
 if TYPE_CHECKING:
@@ -511,7 +512,8 @@ def test_lanes_that_take_further_elements() -> None:
 
     function, k = qd.jit(f), jnp.arange(n) * 7919 % 100
     table = jnp.ones(101)
-    assert "lane refill" in function.lower(table, k).tasks[-1].reason
+    how = "lane refill" if Target.host().vector_bits >= 512 else "under masks"  # narrow vectors gain nothing by refill
+    assert how in function.lower(table, k).tasks[-1].reason
     assert (function(table, k) == k).all()
     for index in (101, 2**31 - 1):
         with pytest.raises(qd.BoundsError, match=f"^index {index} is out of bounds for axis 0 of `table`"):

@@ -438,11 +438,11 @@ def inner(v):
 def helper(v):
     return bound(pulled(ruled(inner(v)))) * K
 def f(x, n={default}):
-    out = qd.zeros_like(x)
+    mid, out = qd.zeros_like(x), qd.zeros_like(x)
     for i in qd.range(x.shape[0]):
-        out[i] = helper(x[i]) + n
+        mid[i] = helper(x[i]) + n
     for i in qd.range(x.shape[0]):
-        out[i] = jnp.sin(out[i]) * out[(i + 1) % x.shape[0]]
+        out[i] = jnp.sin(mid[i]) * mid[(i + 1) % x.shape[0]]
     return out
 g = jax.grad(lambda x: qd.jit(f)(x).sum())
 x = jnp.arange(4.0)

@@ -198,9 +198,11 @@ def test_special_matrices(size, kind):
     wide[:, :3, :3] = a
 
     def every(a):
+        inverse = jnp.linalg.inv(a)
         return (
             jax.lax.linalg.cholesky(a), jax.lax.linalg.lu(a), jnp.linalg.det(a), jnp.linalg.slogdet(a),
-            jnp.linalg.inv(a), jnp.linalg.solve(a, jnp.ones(size)),
+            # NaN or an infinity, where there is none: kernels of LAPACK for other processors differ in that
+            jnp.where(jnp.isfinite(inverse), inverse, jnp.nan), jnp.linalg.solve(a, jnp.ones(size)),
         )  # fmt: skip
 
     # the largest condition number without a NaN or an infinity in the result is 40; det of 1e30 overflows alike

@@ -9,6 +9,7 @@ import pytest
 
 from qdtrace.ir.parser import parse_program
 from qdtrace.passes import pipelines
+from qdtrace.passes.mem2reg import Mem2Reg
 from tests.replay import __main__ as command
 from tests.replay import store
 from tests.replay.difference import compare
@@ -120,7 +121,7 @@ def test_a_changed_pass_is_seen_from_its_stage_on(tmp_path: Path, monkeypatch: p
     before = kept(tmp_path / "a", one=texts_of(graph(lambda: PROGRAM)))
     again = kept(tmp_path / "b", one=texts_of(graph(lambda: PROGRAM)))
     assert not compare(before, again).differences
-    monkeypatch.setattr(pipelines, "simplify_for", lambda *_, **__: pipelines.Mem2Reg())
+    monkeypatch.setattr(pipelines, "simplify_for", lambda *_, **__: Mem2Reg())
     after = kept(tmp_path / "c", one=texts_of(graph(lambda: PROGRAM)))
     names = [one.text for one in compare(before, after).differences]
     assert names[0] == "cpu canonical"
