@@ -24,6 +24,8 @@ class Mask:
     """True if at least one lane is known to be active, so that scalar effects may happen."""
     numbers: tuple[str, ...] | None = None
     """The same lanes as numbers of 32 bits, 0 or -1, if a loop carries those (`live_lanes`)."""
+    without_iteration: bool = False
+    """True if just lanes past the last iteration are inactive: nobody reads what private memory holds of those."""
 
 
 ALL = Mask()

@@ -88,7 +88,9 @@ def store_private(f: LaneFrame, ref: PrivateMemory, value: Value, indices: Seque
             scatter(f, kind, raw, _pointers(f, ref, indices, v), f.mask_of(f.mask, v), "")
             continue
         pointer = _element(f, ref, indices, v)
-        if f.mask.vectors is not None:
+        if f.mask.vectors is not None and not f.mask.without_iteration:
             old = f.text.op(f"load {vector}, ptr {pointer}")
+            if not f.target.has_masks:  # LLVM would store under a mask, which takes some processors 20 times as long
+                old = f.text.op(f"freeze {vector} {old}")
             raw = o.select(f.mask.vectors[v], vector, raw, old)
         f.text.do(f"store {vector} {raw}, ptr {pointer}")

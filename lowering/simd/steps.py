@@ -50,7 +50,8 @@ def lanes_below(f: LaneFrame, index: str, stop: str) -> Mask:
     text, i32 = f.text, f.lanes.of("i32")
     left = f.scalar.intrinsic("smin", "i64", text.op(f"sub i64 {stop}, {index}"), str(f.width * f.vectors))
     limit = f.spread("i32", text.op(f"trunc i64 {left} to i32"))
-    return Mask(tuple(text.op(f"icmp slt {i32} {f.steps('i32', v)}, {limit}") for v in range(f.vectors)))
+    below = tuple(text.op(f"icmp slt {i32} {f.steps('i32', v)}, {limit}") for v in range(f.vectors))
+    return Mask(below, without_iteration=True)
 
 
 def _full_vectors_then_rest(f: LaneFrame, start: str, stop: str) -> None:

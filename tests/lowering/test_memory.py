@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import threading
 from typing import TYPE_CHECKING
 
@@ -211,6 +212,38 @@ def test_private_arrays_with_uniform_and_varying_indices():
         b.store(y, b("add", total, b.load(cell, i32(3))), i)
 
     check(body)
+
+
+@pytest.mark.parametrize("target", ["avx2", "avx512"])
+def test_private_arrays_are_stored_without_masks_of_steps(target: str):
+    made = parse_program("""program p(x: ref[f32,37], n: ref[i32,37])
+  buffer y: ref[f32,37]
+  range_for i in 0:i32 : 37:i32
+    a: cell[f32,50] = cell[dtype=f32, shape=(50)]
+    v: f32 = load x i
+    m: i32 = load n i
+    for k in 0:i32 : 50:i32 : 1:i32
+      f: f32 = convert[dtype=f32] k
+      w: f32 = mul f v
+      store a w k
+    for k_1 in 0:i32 : 50:i32 : 1:i32
+      few: bool = lt k_1 m
+      if few
+        store a 1.0:f32 k_1
+    s: f32 = for k_2 in 0:i32 : 50:i32 : 1:i32 carry t = 0.0:f32
+      e: f32 = load a k_2
+      r: f32 = add t e
+      yield r
+    store y s i
+  return y
+""")
+    text = text_of(made, target)
+    stores = re.findall(r"store <\d+ x float> (%\S+), ptr %\S+$", text, re.MULTILINE)
+    chosen = [s for s in stores if re.search(rf"{re.escape(s)} = select ", text)]
+    assert 0 < len(chosen) < len(stores)  # under the condition alone
+    assert ("freeze <8 x float>" in text) is (target == "avx2")  # else LLVM makes a masked store
+    rng = np.random.default_rng(0)
+    agrees(made, [rng.normal(size=37).astype(np.float32), rng.integers(-3, 60, 37, np.int32)])
 
 
 @pytest.mark.sample(3)
