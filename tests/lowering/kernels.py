@@ -28,7 +28,7 @@ from tests.lowering.guards import GUARD, STRICT, guarded, guarded_memory, untouc
 from tests.lowering.on_gpu import gpu
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from lowering.llvm.options import EmitOptions
     from qdtrace.ir.program import Program, Task, Var
@@ -43,13 +43,6 @@ declare i32 @gettid()
 @seats = global [{_SEATS} x i32] zeroinitializer
 @block = global i32 0
 
-; a thread takes its seat before it runs a kernel
-define void @sit(i32 %number) {{
-  %me = call i32 @gettid()
-  %place = getelementptr i32, ptr @seats, i32 %number
-  store i32 %me, ptr %place
-  ret void
-}}
 define i32 @host_thread() {{
 entry:
   %me = call i32 @gettid()
@@ -70,8 +63,46 @@ define i32 @host_block() {{
 }}
 declare i32 @pthread_barrier_wait(ptr)
 @barrier = global [64 x i8] zeroinitializer, align 64
+@ended = global [64 x i8] zeroinitializer, align 64
 define void @host_barrier() {{
   %first = call i32 @pthread_barrier_wait(ptr @barrier)
+  ret void
+}}
+"""
+_RUN = """
+declare i32 @gettid()
+declare i32 @pthread_barrier_wait(ptr)
+
+; runs threads of all blocks, one after another; one that waits for others ends a block with them
+define void @run(ptr %kernel, ptr %words, i32 %blocks, i32 %first, i32 %last, i1 %waits, ptr %seats, ptr %block,
+                 ptr %ended) {{
+entry:
+  %me = call i32 @gettid()
+  {loads}
+  br label %next_block
+next_block:
+  %k = phi i32 [ 0, %entry ], [ %k1, %end_block ]
+  %more = icmp slt i32 %k, %blocks
+  br i1 %more, label %next_thread, label %done
+next_thread:
+  %t = phi i32 [ %first, %next_block ], [ %t1, %next_thread ]
+  store i32 %k, ptr %block
+  %seat = getelementptr i32, ptr %seats, i32 %t
+  store i32 %me, ptr %seat
+  call void %kernel({words})
+  store i32 0, ptr %seat
+  %t1 = add i32 %t, 1
+  %another = icmp slt i32 %t1, %last
+  br i1 %another, label %next_thread, label %end_threads
+end_threads:
+  br i1 %waits, label %wait, label %end_block
+wait:
+  %all = call i32 @pthread_barrier_wait(ptr %ended)
+  br label %end_block
+end_block:
+  %k1 = add i32 %k, 1
+  br label %next_block
+done:
   ret void
 }}
 """
@@ -108,7 +139,7 @@ def _helpers() -> dict[str, int]:
     """Addresses of what is in `_HELPERS`."""
     target = Target.named("scalar")
     jit = llvm.create_lljit_compiler(target.llvm_machine(), use_jit_link=True)
-    exports = ("sit", "seats", "block", "barrier", "host_thread", "host_block", "host_barrier")
+    exports = ("seats", "block", "barrier", "ended", "host_thread", "host_block", "host_barrier")
     library = _linked(jit, _HELPERS, target, exports, {})
     _kept.append((jit, library))
     return {name: library[name] for name in exports}
@@ -120,26 +151,38 @@ def intrinsics() -> dict[str, int]:
     return {name: helpers[name] for name in ("host_thread", "host_block", "host_barrier")}
 
 
+@cache
+def _runner(count: int) -> Callable[..., None]:
+    """What runs threads of a kernel with so many arguments."""
+    target = Target.named("scalar")
+    jit = llvm.create_lljit_compiler(target.llvm_machine(), use_jit_link=True)
+    loads = "".join(
+        f"""
+  %p{k} = getelementptr i64, ptr %words, i32 {k}
+  %w{k} = load i64, ptr %p{k}"""
+        for k in range(count)
+    )
+    text = _RUN.format(loads=loads.strip(), words=", ".join(f"i64 %w{k}" for k in range(count)))
+    library = _linked(jit, text, target, ["run"], {})
+    _kept.append((jit, library))
+    number, pointer = ctypes.c_int32, ctypes.c_void_p
+    kinds = (pointer, pointer, number, number, number, ctypes.c_bool, pointer, pointer, pointer)
+    return ctypes.CFUNCTYPE(None, *kinds)(library["run"])
+
+
 def launch_on_host(address: int, blocks: int, threads: int, words: Sequence[int], waits: bool) -> None:
     """Runs a kernel on arguments; `waits`: its threads wait for each other."""
-    helpers = _helpers()
-    entry = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * len(words))(address)
-    block, barrier = ctypes.c_int32.from_address(helpers["block"]), ctypes.c_void_p(helpers["barrier"])
-    sit = ctypes.CFUNCTYPE(None, ctypes.c_int32)(helpers["sit"])
-
-    def one(thread: int) -> None:
-        sit(thread)
-        entry(*words)
-
+    helpers, run = _helpers(), _runner(len(words))
+    given = (ctypes.c_int64 * len(words))(*words)
+    shared = [helpers[name] for name in ("seats", "block", "ended")]
     if not waits:
-        for block.value, thread in itertools.product(range(blocks), range(threads)):
-            ctypes.memset(helpers["seats"], 0, 4 * _SEATS)
-            one(thread)
+        run(address, given, blocks, 0, threads, False, *shared)
         return
-    for block.value in range(blocks):
-        ctypes.memset(helpers["seats"], 0, 4 * _SEATS)
+    barriers = [ctypes.c_void_p(helpers[name]) for name in ("barrier", "ended")]
+    for barrier in barriers:
         _libc.pthread_barrier_init(barrier, None, threads)
-        list(_pool.map(one, range(threads)))  # the pool has a thread for each
+    list(_pool.map(lambda k: run(address, given, blocks, k, k + 1, True, *shared), range(threads)))  # one for each
+    for barrier in barriers:
         _libc.pthread_barrier_destroy(barrier)
 
 
