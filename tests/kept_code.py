@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import llvmlite
+import llvmlite.binding as llvm
 
 from lowering.llvm import target, unlocked
-from lowering.runtime import compile
+from lowering.runtime import compile, keys
 from lowering.simt import assembly, code_object
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from lowering.llvm.target import Target
     from lowering.simt.devices import Device
@@ -29,19 +31,52 @@ _CALLERS = (target, unlocked, compile, assembly, code_object)
 """Modules that choose LLVM's passes and options."""
 
 
+full_code = compile.machine_code
+"""What makes the machine code that users run."""
+takes_quick = False
+"""Whether the package's code is made by `quick_code`."""
+for shorter_way in ("fast-isel", "global-isel"):  # they choose LLVM's instructions without optimisation, other ones
+    llvm.set_option("tests", f"-{shorter_way}=false")
+
+
 def shared_code(folder: Path) -> None:
     """Has the package take from a folder what LLVM made of the same module before, for processors and GPUs."""
+    global full_code
     make_text = assembly.assembly
     text_of = kept(lambda text, device: make_text(text, device).encode(), folder / "text")
     assembly.assembly = lambda text, device: text_of(text, device).decode()
     code_object._relocatable = kept(code_object._relocatable, folder / "gpu")
-    compile.machine_code = kept(compile.machine_code, folder / "cpu")
+    full_code, quick = kept(compile.machine_code, folder / "cpu"), kept(quick_code, folder / "quick")
+    compile.machine_code = lambda text, to: (quick if takes_quick else full_code)(text, to)
+    version = keys.compiler_version  # a part of the names of what users' processes load, too
+    keys.compiler_version = lambda: version() + "quick" * takes_quick
+
+
+def quick_code(text: str, to: Target) -> bytes:
+    """Returns the machine code of an LLVM module after all passes, in two thirds of the time: its instructions are
+    those that users run, but neither ordered nor given registers well."""
+    module, _ = compile.optimised(text, to)
+    native = llvm.Target.from_triple(to.triple)
+    machine = native.create_target_machine(cpu=to.cpu, features=to.features, opt=0, reloc="pic", codemodel="small")
+    return unlocked.emit_object(machine, module)
+
+
+@contextmanager
+def quick(wanted: bool = True) -> Generator[None]:
+    """Has the package's code made by `quick_code`, or as for users."""
+    global takes_quick
+    before, takes_quick = takes_quick, wanted
+    try:
+        yield
+    finally:
+        takes_quick = before
 
 
 def kept(make: Callable[..., bytes], folder: Path) -> Callable[[str, Target | Device], bytes]:
     """Returns a function like `make`, of a module's text and a target, that runs it once for all processes."""
     folder.mkdir(parents=True, exist_ok=True)
-    source = hashlib.sha256(b"".join(Path(module.__file__).read_bytes() for module in _CALLERS)).digest()
+    files = [*(module.__file__ for module in _CALLERS), __file__]
+    source = hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).digest()
     versions = (llvmlite.__version__, target.LLVM_VERSION, source)
 
     @wraps(make)

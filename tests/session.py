@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 
 import qdtrace as qd
-from tests import selection
+from tests import kept_code, selection
 from tests.conftest import AGAIN
 from tests.kept_code import shared_code
 from tests.oracle import called_quickly
@@ -22,6 +22,7 @@ from tests.selection import (
     LANES_ALONE,
     choose_cases,
     few_contexts,
+    further_cases,
     is_default_run,
     is_whole_suite,
     kept_bytecode,
@@ -78,6 +79,8 @@ marked `cpu`."""
 
 QUICK_FIRST = pytest.StashKey[bool]()
 """Whether a pass with the quick XLA is enough for a case."""
+FURTHER = pytest.StashKey[bool]()
+"""Whether it is so with code that LLVM finished quickly, too."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -93,6 +96,7 @@ def pytest_configure(config: pytest.Config) -> None:
         quick_xla()
         shared_executables(HERE.parent / "build" / "xla")
     shared_code(HERE.parent / "build" / "llvm")
+    kept_code.takes_quick = is_default_run(config)
 
 
 def pytest_collection_finish() -> None:
@@ -119,8 +123,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Has cases take the quick XLA where it is enough; `-m gpu` also runs on a GPU what any device passes."""
-    for item in quick_first(items) if is_whole_suite(config) else ():
-        item.stash[QUICK_FIRST] = True
+    if is_whole_suite(config):
+        for item in quick_first(items):
+            item.stash[QUICK_FIRST] = True
+        for item in further_cases(items):
+            item.stash[FURTHER] = True
     if not re.search(r"(?<!not )\bgpu\b", config.option.markexpr):
         return
     for item in items:
@@ -153,7 +160,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not pyfuncitem.stash.get(QUICK_FIRST, False):
         return None
     given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    if called_quickly(lambda: pyfuncitem.obj(**given)):
+    with kept_code.quick(pyfuncitem.stash.get(FURTHER, False)):
+        passes = called_quickly(lambda: pyfuncitem.obj(**given))
+    if passes:
         return True
     pyfuncitem.user_properties.append((AGAIN, pyfuncitem.nodeid))
     return None

@@ -151,7 +151,7 @@ def link_task(content: str, emit: Callable[[], TaskCode], target: Target, cache:
         copies = [(numbers[p.ref], p.offset, p.nbytes, p.neutral.value.tobytes().hex()) for p in code.copies.parts]
         facts |= {"updates": code.updates, "copies": copies, "pieces": code.pieces}
         # tasks that differ only in their trip count have the same text
-        code_key = digest("code", text, target.key)
+        code_key = artifact_key(digest("code", text), target)
         return Artifact(_codes.get(code_key, lambda: object_code(text, target)), facts)
 
     def make() -> LinkedTask:

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import ctypes
 from itertools import groupby, product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 from jax._src import compiler
 from jax._src.lru_cache import LRUCache
 
 from lowering.llvm.target import Target
+from lowering.runtime import compile
+from lowering.runtime.cache import VERSION_LENGTH
 from lowering.runtime.compile import machine_code, optimised
+from lowering.runtime.jit import link
+from lowering.runtime.keys import artifact_key, compiler_version
 from tests import kept_code, selection
 from tests.oracle import called_quickly, optimisation
 from tests.selection import (
     choose_cases,
     drawn,
+    further_cases,
     is_default_run,
     is_whole_suite,
     left_marks,
@@ -29,6 +36,7 @@ from tests.selection import (
 )
 
 DTYPES = ("f32", "f64", "i32", "u8")
+ANSWER = "define i32 @answer() {\n  ret i32 42\n}\n"
 PAIRS = ((1, 1), (2, 1), (1, 2))
 
 
@@ -181,6 +189,26 @@ def test_each_test_around_lanes_has_a_case_with_the_xla_of_users(
 def test_cases_out_of_a_sample_may_be_quick_beside_it() -> None:
     others = cases(pytest.mark.full.mark, folder="api")
     assert {*map(id, quick_first([*cases(folder="api"), *others]))} == {*map(id, others)}
+    assert {*map(id, further_cases([*cases(folder="api"), *others]))} == {*map(id, others)}
+
+
+def test_each_test_of_lanes_has_a_case_with_the_code_of_users() -> None:
+    others = cases(pytest.mark.full.mark)
+    assert not [*further_cases(cases())]
+    assert len([*further_cases(others)]) == len(others) - 1
+    assert {*map(id, further_cases([*cases(), *others]))} == {*map(id, others)}
+
+
+def test_quick_code_has_names_of_its_own() -> None:
+    """So that no process of a user loads it from the folder that tests share with it."""
+    target = Target.host()
+    names: list[str] = []
+    for wanted, make in ((True, kept_code.quick_code), (False, kept_code.full_code), (True, kept_code.quick_code)):
+        with kept_code.quick(wanted):
+            names.append(artifact_key("a task", target))
+            assert compile.machine_code(ANSWER, target) == make(ANSWER, target)
+    assert names[0] == names[2] != names[1]
+    assert [name.partition("_")[2] for name in names] == [compiler_version()[:VERSION_LENGTH]] * 3
 
 
 def test_what_is_called_quickly_is_compiled_without_optimisation() -> None:
@@ -266,7 +294,24 @@ def test_code_that_cannot_be_made_is_not_kept(tmp_path: Path) -> None:
 
 
 def test_what_is_kept_is_what_llvm_makes(tmp_path: Path) -> None:
-    text, machine = "define i32 @answer() {\n  ret i32 42\n}\n", Target.host()
+    text, machine = ANSWER, Target.host()
     code = kept_code.kept(lambda text, machine: machine_code(text, machine), tmp_path)
     module, maker = optimised(text, machine)
     assert code(text, machine) == code(text, machine) == maker.emit_object(module)
+
+
+def test_quick_code_rounds_as_the_code_of_users() -> None:
+    """A fused multiplication and addition has one rounding: of x = 1 + 2**-12 it leaves 2**-24 of x * x - (x * x)."""
+    lines = [f"  %{name} = load <4 x float>, ptr %{name}_at, align 4" for name in "xyz"]
+    lines += ["  %m = fmul contract <4 x float> %x, %y", "  %s = fadd contract <4 x float> %m, %z"]
+    head = "define void @run(ptr %x_at, ptr %y_at, ptr %z_at, ptr %out) {\nentry:\n"
+    text = head + "\n".join([*lines, "  store <4 x float> %s, ptr %out, align 4", "  ret void", "}\n"])
+    x = np.full(4, 1 + 2.0**-12, np.float32)
+    found: list[float] = []
+    for make in (kept_code.quick_code, kept_code.full_code):
+        address = link(f"rounds_{make.__name__}", make(text, Target.host()), ("run",), {}, Target.host())["run"]
+        out = np.zeros(4, np.float32)
+        ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)(address)(*(a.ctypes.data for a in (x, x, -(x * x), out)))
+        found.append(out[0])
+    assert found[0] == found[1]
+    assert found[1] == 2.0**-24 or Target.host().vector_bits < 256  # with AVX2, these processors fuse

@@ -13,9 +13,9 @@ import numpy as np
 
 from lowering.llvm.maths import library
 from lowering.llvm.target import Target
-from lowering.runtime import compile
 from lowering.runtime.jit import link
 from qdtrace.ir.types import DType
+from tests import kept_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +60,7 @@ def compiled(name: str, dtype: DType, lanes: int, target: str = "host") -> Calla
     arguments = 2 if name in ("pow", "atan2", "rem") else 1
     function = library.function_for(name, dtype, lanes)
     machine = Target.named(target)
-    code = compile.machine_code(library.collect([function]) + _driver(function, dtype, lanes, arguments), machine)
+    code = kept_code.full_code(library.collect([function]) + _driver(function, dtype, lanes, arguments), machine)
     address = link(f"maths{next(_names)}", code, ("run",), {}, machine)["run"]
     native = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (arguments + 1), ctypes.c_int64)(address)
 
