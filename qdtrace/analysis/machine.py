@@ -86,11 +86,11 @@ class Machine:
     scalars: int = 256
     """Largest number of elements of an array of a lane that is written out as scalars."""
     scalars_of_matrices: int = 64
-    """The same in a task that mostly multiplies matrices, and for sums of products that are unrolled to take an array
-    apart. Loops over private memory run as fast for these, and are compiled in half of the time."""
+    """The same in a task that mostly multiplies matrices, or computes on rows in a loop, and for sums of products that
+    are unrolled to take an array apart. Loops over private memory run as fast for these and compile sooner."""
     scalars_of_rows: int = 31
-    """The same where iterations compute on elements of rows, and with sums of them, alone. Loops are then fused, and
-    become vectors along rows, where scalars of neighbouring iterations lie far apart in memory."""
+    """The same where iterations mostly compute on rows as a whole, and not in a loop. Loops over elements are then
+    fused, and become vectors along rows, where scalars of neighbouring iterations lie far apart in memory."""
     near_stride: int = 4
     """Largest stride in elements at which the loads of neighbouring lanes touch few cache lines."""
     unrolled: CopyLimit = CopyLimit(8, 256)

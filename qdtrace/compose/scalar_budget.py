@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 import jax
 
 from qdtrace.analysis.machine import CPU, GPU
+from qdtrace.trace import compat
+from qdtrace.trace.markers import for_p, while_p
 from qdtrace.trace.products import matrix_work
-from qdtrace.trace.rows import is_of_rows
+from qdtrace.trace.rows import is_mostly_of_rows, is_of_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,4 +26,13 @@ def scalar_budget(items: Sequence[JaxprEqn]) -> int:
     machine = CPU if jax.default_backend() == "cpu" else GPU
     if matrix_work(items, machine.scalars_of_matrices) > MATRIX_WORK:
         return machine.scalars_of_matrices
-    return min(machine.scalars, machine.scalars_of_rows) if is_of_rows(items) else machine.scalars
+    most = min(machine.scalars, machine.scalars_of_rows)
+    if most == machine.scalars or is_of_rows(items):
+        return most
+    if is_mostly_of_rows(items, most + 1):
+        return machine.scalars_of_matrices if any(map(_is_loop, compat.all_eqns(items))) else most
+    return machine.scalars
+
+
+def _is_loop(eqn: JaxprEqn) -> bool:
+    return eqn.primitive.name in ("scan", "while") or eqn.primitive in (for_p, while_p)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.trace import compat
+from qdtrace.trace.products import FACTORISATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from qdtrace.trace.compat import Atom, JaxprEqn
 
 SAME_NAME = (
     "add", "sub", "div", "rem", "max", "min", "neg", "abs", "sign", "pow", "atan2", "nextafter", "sqrt", "rsqrt",
@@ -33,3 +36,32 @@ def is_of_rows(items: Iterable[Any]) -> bool:
     """Returns whether items compute on elements of rows, and with sums and extremes of them, alone: nothing loops."""
     names = {e.primitive.name for e in compat.all_eqns(tuple(items))}
     return bool(names) and names <= _OF_ROWS
+
+
+def is_mostly_of_rows(items: Iterable[JaxprEqn], least: int) -> bool:
+    """Returns whether more equations compute on rows, axes of `least` elements or more, than take elements out of them.
+
+    What takes single elements at known places, or puts a row together from such, wants scalars. So do products of
+    matrices and factorisations: their arrays are small beside the work on them.
+    """
+    balance = 0
+    for eqn in compat.all_eqns(tuple(items)):
+        name = eqn.primitive.name
+        if name in FACTORISATIONS or (name == "dot_general" and any(len(v.aval.shape) > 1 for v in eqn.invars)):
+            return False
+        if next(compat.inner_jaxprs(eqn), None) is not None:
+            continue
+        if name.startswith("qd_"):  # the operands of loads and stores are whole buffers
+            balance += any(_is_row(v, least) for v in eqn.outvars)
+            continue
+        read, made = (sum(_is_row(v, least) for v in side) for side in (eqn.invars, eqn.outvars))
+        if name == "concatenate":
+            balance += 1 - (len(eqn.invars) - read) if made else 0
+        elif read or made:
+            balance += 1 if made or name not in ("slice", "squeeze") else -1
+    return balance > 0
+
+
+def _is_row(atom: Atom, least: int) -> bool:
+    shape = getattr(atom.aval, "shape", ())
+    return bool(shape) and shape[-1] >= least

@@ -1,0 +1,69 @@
+"""How large an array is written out as scalars: less for rows, and as before for what picks elements."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import qdtrace as qd
+from qdtrace.analysis.machine import CPU
+from qdtrace.compose.scalar_budget import scalar_budget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+N = 70
+ROWS, LOOPS, ALL = CPU.scalars_of_rows, CPU.scalars_of_matrices, CPU.scalars
+
+
+def picked(r: jax.Array, w: jax.Array) -> jax.Array:
+    return r.at[3].set(r[0] * w[1] - r[2] * w[0]) * 0.5 + jnp.stack([r[k] * w[N - 1 - k] for k in range(N)])
+
+
+def stepped(r: jax.Array, w: jax.Array) -> jax.Array:
+    return lax.fori_loop(0, 3, lambda _, v: v + 0.1 * (jnp.roll(v, 1) - v), r) * w
+
+
+CASES = {
+    "arithmetic": (lambda r, w: jnp.sin(r) * w, ROWS),
+    "shifted": (lambda r, w: jnp.roll(r, 1) - 2 * r + jnp.roll(r, -1) + w, ROWS),
+    "sorted": (lambda r, w: jnp.sort(r) * w, ROWS),
+    "running sum": (lambda r, w: jnp.cumsum(r) * w, ROWS),
+    "histogram": (lambda r, w: jnp.histogram(r, bins=8, range=(-3.0, 3.0), weights=w)[0], LOOPS),
+    "vectors' product": (lambda r, w: jnp.dot(r, w) * r, ROWS),
+    "scattered": (lambda r, w: jnp.zeros_like(r).at[(jnp.abs(w) * 7).astype(int) % N].add(r), ROWS),
+    "in a loop": (stepped, LOOPS),
+    "picked": (picked, ALL),
+    "a small product": (lambda r, w: (r[:36].reshape(6, 6) @ w[:6]).sum() * r, ALL),
+    "a factorisation": (lambda r, _: jnp.linalg.cholesky(jnp.outer(r[:3], r[:3]) + jnp.eye(3)).sum() * r, ALL),
+}
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_mostly_of_rows(name: str) -> None:
+    f, most = CASES[name]
+    example = jnp.ones(N)
+    assert scalar_budget(jax.make_jaxpr(f)(example, example).jaxpr.eqns) == most
+
+
+@pytest.mark.parametrize("n", [36, 65])
+@pytest.mark.parametrize("name", [name for name in CASES if name != "picked"])
+def test_rows_of_every_kind_agree(name: str, n: int) -> None:
+    f: Callable[..., jax.Array] = CASES[name][0]
+    rng = np.random.default_rng(n)
+    r, w = (jnp.asarray(rng.normal(size=(9, n)), jnp.float32) for _ in range(2))
+
+    def loss(mapped: Callable[..., Callable[..., jax.Array]]) -> tuple[jax.Array, ...]:
+        value = mapped(f)(r, w)
+        of_both = jax.grad(lambda r, w: (mapped(f)(r, w) ** 2).sum(), (0, 1))(r, w)
+        return value, *of_both
+
+    for got, want in zip(loss(qd.vmap), loss(jax.vmap), strict=True):
+        # sums of 65 squares and products, whose parts are a few units large, in another order
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
