@@ -68,7 +68,7 @@ def _div(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom,
 def _rem(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
     if not d.is_float:
         return integers.divide(o, d, values[0], values[1], atoms[1], remainder=True)
-    return elementary.call(o, "rem", d, values)
+    return elementary.call(o, "rem", d, [values])[0]
 
 
 def minimum(o: Ops, d: DType, a: str, b: str, *, largest: bool, number: Literal | None = None) -> str:

@@ -25,7 +25,7 @@ def elementwise(f: Frame, eqn: Eqn) -> None:
     d, o = atoms[0].dtype, f.ops(out)
 
     if name in FUNCTIONS:
-        f.bind(out, [elementary.call(o, name, d, values) for values in f.rows(out, atoms)])
+        f.bind(out, elementary.call(o, name, d, f.rows(out, atoms)))
     else:
         rule = arithmetic.RULES[name]
         f.bind(out, [rule(o, d, values, eqn.params, atoms) for values in f.rows(out, atoms)])

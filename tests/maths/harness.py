@@ -55,10 +55,13 @@ def _driver(function: library.MathFunction, dtype: DType, lanes: int, arguments:
 
 
 @functools.cache
-def compiled(name: str, dtype: DType, lanes: int, target: str = "host") -> Callable[..., np.ndarray]:
-    """The function as one on NumPy arrays of any length."""
+def compiled(
+    name: str, dtype: DType, lanes: int, target: str = "host", vectors: int = 1
+) -> Callable[..., np.ndarray]:
+    """The function, of vectors side by side, as one on NumPy arrays of any length."""
     arguments = 2 if name in ("pow", "atan2", "rem") else 1
-    function = library.function_for(name, dtype, lanes)
+    function = library.function_for(name, dtype, lanes, vectors=vectors)
+    lanes *= vectors
     machine = Target.named(target)
     code = kept_code.full_code(library.collect([function]) + _driver(function, dtype, lanes, arguments), machine)
     address = link(f"maths{next(_names)}", code, ("run",), {}, machine)["run"]

@@ -84,17 +84,30 @@ def test_error_of_vectors(name: str, dtype: DType, target: str):
     got = compiled(name, dtype, 8, target)(x)
     error = ulps(got, exact(name, dtype))
     assert error.max() <= BOUND, (error.max(), x[np.argmax(error)])
-    for lanes in (1, 3, 32):
-        again = compiled(name, dtype, lanes, target)(x)
+    for lanes, vectors in ((1, 1), (3, 1), (4, 2), (8, 4)):
+        again = compiled(name, dtype, lanes, target, vectors)(x)
         np.testing.assert_array_equal(again, got)
 
 
 @NAMES
 @DTYPES
-def test_small_angles_beside_huge_ones_stay(name: str, dtype: DType):
+@pytest.mark.parametrize("huge", range(4))
+def test_nan_hides_no_huge_angle(name: str, dtype: DType, huge: int):
+    """Vectors side by side are tested by their largest lanes, of which the same lane of others may be NaN."""
+    x = np.full(16, np.nan, dtype.numpy)
+    x[4 * huge + 1] = -1e30
+    apart, together = (compiled(name, dtype, 4, vectors=vectors)(x) for vectors in (1, 4))
+    assert np.isfinite(apart).sum() == 1
+    np.testing.assert_array_equal(together, apart)
+
+
+@NAMES
+@DTYPES
+@pytest.mark.parametrize("vectors", [1, 4])
+def test_small_angles_beside_huge_ones_stay(name: str, dtype: DType, vectors: int):
     """A lane keeps its bits whatever its neighbours are."""
     small = np.concatenate([np.linspace(-9, 9, 61), [0.0, -0.0, 1e-40, 5e-324]]).astype(dtype.numpy)
-    apply = compiled(name, dtype, 16)
+    apply = compiled(name, dtype, 16 // vectors, vectors=vectors)
     mixed = np.stack([small, np.resize(angles(dtype), small.size)], axis=1).ravel()
     np.testing.assert_array_equal(apply(mixed)[::2].view(f"u{dtype.itemsize}"), apply(small).view(f"u{dtype.itemsize}"))
     with_infinities = np.stack([small, np.resize([np.inf, -np.inf, np.nan], small.size)], axis=1).ravel()

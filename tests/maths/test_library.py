@@ -13,10 +13,10 @@ from lowering.llvm.maths.coefficients import COEFFICIENTS
 from qdtrace.ir.types import DType
 
 
-@pytest.mark.parametrize("lanes", [1, 2, 3, 16])
+@pytest.mark.parametrize(("lanes", "vectors"), [(1, 1), (2, 1), (3, 1), (16, 1), (8, 4)])
 @pytest.mark.parametrize("dtype", [DType.f32, DType.f64], ids=str)
-def test_all_functions_make_one_valid_module(dtype: DType, lanes: int):
-    functions = [library.function_for(name, dtype, lanes) for name in sorted(library.NAMES)]
+def test_all_functions_make_one_valid_module(dtype: DType, lanes: int, vectors: int):
+    functions = [library.function_for(name, dtype, lanes, vectors=vectors) for name in sorted(library.NAMES)]
     text = library.collect(functions)
     module = llvm.parse_assembly(text)
     module.verify()
@@ -53,6 +53,16 @@ def test_requirements_come_along_once():
     assert text.count("define internal <4 x float> @qdm.sin.f32x4(") == 1
     (reduction,) = [f for f in library.closure([sin]) if f.symbol == "qdm.reduce_huge.f32x4"]
     assert reduction.text.startswith("define internal { <4 x float>, <4 x i32> } @qdm.reduce_huge.f32x4(")
+
+
+def test_vectors_side_by_side_share_the_cold_function_of_one():
+    one, four = (library.function_for("sin", DType.f32, 8, vectors=vectors) for vectors in (1, 4))
+    assert four.symbol == "qdm.sin.f32x8x4"
+    assert four.requires == one.requires == ("qdm.sin_by_quarters.f32x8",)
+    assert four.text.count("  br i1 ") == 1
+    assert four.text.count("@qdm.sin_by_quarters.f32x8(") == 4
+    called = library.function_for("tan", DType.f64, 4, vectors=2)
+    assert f"define <8 x double> @{called.symbol}(<8 x double> %x0)" in library.module_of(called.symbol)
 
 
 @pytest.mark.parametrize("name", sorted(library.NAMES))

@@ -9,16 +9,18 @@ the parser of LLVM 19 and later declares them.
 
 from __future__ import annotations
 
+import itertools
 import struct
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lowering.llvm.maths.formats import FORMATS
+from lowering.llvm.maths.side_by_side import joined, part
 from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 _BITS = {"float": 32, "double": 64, "half": 16, "bfloat": 16}
 
@@ -138,17 +140,20 @@ class Value:
 
 
 class Builder:
-    """Collects the body of one function over `lanes` elements (1: plain scalars).
+    """Collects the body of one function over vectors of `lanes` elements (1: plain scalars) side by side.
 
-    `call` names another maths function by (name, element); the library gives its symbol and notes that it is needed.
+    Its values are vectors of all lanes; `one` is the builder of one vector, in the same body. `call` names another
+    maths function by (name, element); the library gives its symbol and notes that it is needed.
     """
 
-    def __init__(self, lanes: int, resolve: Callable[[str, str, int], str] | None = None) -> None:
-        self.lanes = lanes
-        self.lines: list[str] = []
-        self.requires: list[str] = []
+    def __init__(self, lanes: int, resolve: Callable[[str, str, int], str] | None = None, vectors: int = 1) -> None:
+        self.lanes = lanes * vectors
+        self.vectors = vectors
+        self.one = self if vectors == 1 else Builder(lanes, resolve)
+        self.lines: list[str] = self.one.lines if vectors > 1 else []
+        self.requires: list[str] = self.one.requires if vectors > 1 else []
         self._resolve = resolve
-        self._count = 0
+        self._numbers: Iterator[int] = self.one._numbers if vectors > 1 else itertools.count(1)
 
     # -- text ---------------------------------------------------------------------------------------------------
 
@@ -163,8 +168,7 @@ class Builder:
 
     def fresh(self, stem: str = "v") -> str:
         """Returns a name unused so far in this function, without its sigil."""
-        self._count += 1
-        return f"{stem}{self._count}"
+        return f"{stem}{next(self._numbers)}"
 
     def emit(self, instruction: str, element: str) -> Value:
         """Appends an instruction and returns its result."""
@@ -366,12 +370,31 @@ class Builder:
             return mask.text
         return self.emit(f"call i1 @llvm.vector.reduce.or.v{self.lanes}i1({self.type('i1')} {mask.text})", "i1").text
 
-    def rarely(self, mask: Value, name: str, quick: Sequence[Value], *args: Value) -> list[Value]:
-        """Returns `quick`, but in lanes of the mask the results of the cold function `name(*args)`."""
-        some, here = self.any(mask), self.fresh("before")
+    def any_above(self, x: Value, limit: float) -> str:
+        """Returns the name of an i1 that is true if some lane of x is above the limit, which NaN is not.
+
+        Several vectors are compared as one, of their largest lanes: LLVM would pack their masks.
+        """
+        most = self.one.value(limit, x.element)
+        for each in self._parts(x):
+            most = self.one.select(each > most, each, most)
+        return self.one.any(most > limit) if self.vectors > 1 else self.any(x > limit)
+
+    def rarely_above(self, x: Value, limit: float, name: str, quick: Sequence[Value], *args: Value) -> list[Value]:
+        """Returns `quick`, but in lanes where x is above the limit the results of the cold function `name(*args)`."""
+        return self.rarely(x > limit, name, quick, *args, some=self.any_above(x, limit))
+
+    def rarely(self, mask: Value, name: str, quick: Sequence[Value], *args: Value, some: str = "") -> list[Value]:
+        """Returns `quick`, but in lanes of the mask the results of the cold function `name(*args)`.
+
+        `some` is the name of an i1 that is true if there are such lanes.
+        """
+        some, here = some or self.any(mask), self.fresh("before")
         slow, done = self.fresh("slow"), self.fresh("done")
         self.lines += [f"  br label %{here}", f"{here}:", f"  br i1 {some}, label %{slow}, label %{done}", f"{slow}:"]
-        found = self.call(name, [value.element for value in quick], *args)
+        elements = [value.element for value in quick]
+        calls = [self.one.call(name, elements, *each) for each in zip(*map(self._parts, args), strict=True)]
+        found = [self._whole(parts) for parts in zip(*calls, strict=True)]
         if self.lanes > 1:
             found = [self.select(mask, new, old) for new, old in zip(found, quick, strict=True)]
         self.lines += [f"  br label %{done}", f"{done}:"]
@@ -379,6 +402,25 @@ class Builder:
             self.emit(f"phi {self.type(old.element)} [ {old.text}, %{here} ], [ {new.text}, %{slow} ]", old.element)
             for new, old in zip(found, quick, strict=True)
         ]
+
+    def _parts(self, x: Value) -> list[Value]:
+        """Returns the vectors that x consists of."""
+        op, lanes, each = self._appending(x.element), self.one.lanes, range(self.vectors)
+        return [Value(self.one, part(op, x.element, lanes, x.text, self.vectors, k), x.element) for k in each]
+
+    def _whole(self, parts: Sequence[Value]) -> Value:
+        """Returns the vector that consists of these."""
+        element = parts[0].element
+        made = joined(self._appending(element), element, self.one.lanes, [value.text for value in parts])
+        return Value(self, made, element)
+
+    def _appending(self, element: str) -> Callable[[str], str]:
+        """Returns a function that appends an instruction and returns the name of its result."""
+
+        def append(instruction: str) -> str:
+            return self.emit(instruction, element).text
+
+        return append
 
     def repeat(self, start: Value, wanted: Callable[[Value], Value], step: Callable[[Value], Value]) -> Value:
         """Applies `step` to all lanes while `wanted` holds in some lane."""

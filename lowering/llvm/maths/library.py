@@ -100,6 +100,8 @@ _ENTRIES: dict[str, _Entry] = {
 }
 NAMES: frozenset[str] = frozenset(_ENTRIES)
 """Names of the functions that callers may use; all take and return one dtype."""
+APART = frozenset({("acos", DType.f32), ("digamma", DType.f32)})
+"""Functions that take longer where one call serves vectors side by side: registers do not hold their values."""
 
 _PARTS: dict[str, _Entry] = {
     "sin_by_quarters": _Entry(trigonometric.sin_by_quarters, 1, COLD, COLD),
@@ -113,13 +115,16 @@ _INLINED_COLD = {"sin": "sin_by_quarters", "cos": "cos_by_quarters"}
 _BY_SYMBOL: dict[str, MathFunction] = {}
 
 
-def function_for(name: str, dtype: DType, lanes: int, form: Form = PLAIN) -> MathFunction:
-    """Returns the function over `lanes` elements (1: scalars) of f32 or f64; raises KeyError for others."""
+def function_for(name: str, dtype: DType, lanes: int, form: Form = PLAIN, vectors: int = 1) -> MathFunction:
+    """Returns the function over vectors side by side of `lanes` elements (1: scalars) of f32 or f64.
+
+    Raises KeyError for others.
+    """
     if name not in NAMES:
         raise KeyError(name)
     if form.inline_cold:
         name = _INLINED_COLD.get(name, name)
-    return _build(name, _ELEMENTS[dtype], lanes)
+    return _build(name, _ELEMENTS[dtype], lanes, vectors)
 
 
 def closure(functions: Iterable[MathFunction]) -> tuple[MathFunction, ...]:
@@ -141,7 +146,7 @@ def collect(functions: Iterable[MathFunction], called: Container[str] = (), form
 
 
 _DEFINITION = re.compile(r"^define internal (.*@(qdm\.[\w.]+)\(.*\) noinline .*) \{$")
-_SYMBOL = re.compile(r"qdm\.(\w+)\.(f32|f64)x(\d+)")
+_SYMBOL = re.compile(r"qdm\.(\w+)\.(f32|f64)x(\d+)(?:x(\d+))?")
 
 
 def without_calls(text: str) -> tuple[str, tuple[str, ...]]:
@@ -173,7 +178,7 @@ def module_of(symbol: str) -> str:
     if match is None:
         raise KeyError(symbol)
     element = next(e for e, short in _SHORT.items() if short == match[2])
-    function = _build(match[1], element, int(match[3]))
+    function = _build(match[1], element, int(match[3]), int(match[4] or 1))
     return collect([function]).replace("define internal", "define", 1)  # the function comes before what it requires
 
 
@@ -182,15 +187,15 @@ def _resolve(name: str, element: str, lanes: int) -> str:
 
 
 @functools.cache
-def _build(name: str, element: str, lanes: int) -> MathFunction:
+def _build(name: str, element: str, lanes: int, vectors: int = 1) -> MathFunction:
     entry = _ENTRIES.get(name) or _PARTS[name]
-    b = Builder(lanes, _resolve)
+    b = Builder(lanes, _resolve, vectors)
     names = [f"%x{k}" for k in range(entry.arguments)]
     made = entry.formula(b, *(Value(b, x, element) for x in names))
     results = made if isinstance(made, tuple) else (made,)
     kind = b.result_type([result.element for result in results])
     returned = b.joined(results)
-    symbol = f"qdm.{name}.{_SHORT[element]}x{lanes}"
+    symbol = f"qdm.{name}.{_SHORT[element]}x{lanes}" + (f"x{vectors}" if vectors > 1 else "")
     text = "\n".join(
         [
             f"define internal {kind} @{symbol}({', '.join(f'{b.type(element)} {x}' for x in names)}) "

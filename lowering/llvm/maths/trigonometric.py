@@ -46,7 +46,7 @@ def _reduce(b: Builder, x: Value) -> tuple[Value, Value]:
     r = size
     for part in FORMATS[size.element].pi:
         r = b.fma(whole, -part / 2, r)
-    r, n = b.rarely(size > LIMITS[size.element], "reduce_huge", (r, n), size)
+    r, n = b.rarely_above(size, LIMITS[size.element], "reduce_huge", (r, n), size)
     return r, n
 
 
@@ -147,7 +147,7 @@ def sin(b: Builder, x: Value) -> Value:
     size = b.abs(x)
     k, n = b.round_scaled(size, 1 / math.pi)
     y = _with_sign(b, _sin_by_halves(b, size, k, n << _TOP[x.element]), x)
-    return b.rarely(size > LIMITS[x.element], "sin_by_quarters", [y], x)[0]
+    return b.rarely_above(size, LIMITS[x.element], "sin_by_quarters", [y], x)[0]
 
 
 def cos(b: Builder, x: Value) -> Value:
@@ -161,7 +161,7 @@ def cos(b: Builder, x: Value) -> Value:
     whole = b.bits(b.fma(size, 1 / math.pi, 2.0**16)) & -(1 << 7)
     k = 2.0**16 - b.from_bits(whole | 1 << 6)
     y = _sin_by_halves(b, -size, k, whole << (_TOP[x.element] - 7))
-    return b.rarely(size > LIMITS[x.element], "cos_by_quarters", [y], x)[0]
+    return b.rarely_above(size, LIMITS[x.element], "cos_by_quarters", [y], x)[0]
 
 
 def tan(b: Builder, x: Value) -> Value:
