@@ -26,6 +26,8 @@ class Mask:
     """The same lanes as numbers of 32 bits, 0 or -1, if a loop carries those (`live_lanes`)."""
     without_iteration: bool = False
     """True if just lanes past the last iteration are inactive: nobody reads what private memory holds of those."""
+    whole: str | None = None
+    """Register of i1 that is true if all lanes are active, if stores of all lanes are apart from masked ones."""
 
 
 ALL = Mask()

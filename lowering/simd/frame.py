@@ -186,6 +186,8 @@ class LaneFrame(Frame):
         """Returns registers, with types, that accesses to these references may read besides their operands."""
         found = {**super().implicit(refs), self.row_number: "i64", self.accumulators.alone: "i1"}
         found |= dict.fromkeys(self.mask.vectors or (), self.vector.bits)
+        if self.mask.whole is not None:
+            found[self.mask.whole] = "i1"
         pointers = [*self.accumulators.registers.values()]
         pointers += [copy.memory.pointer for copy in self.accumulators.copies.values()]
         if self.counts is not None:

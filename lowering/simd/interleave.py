@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lowering.llvm.types import MEMORY
 from lowering.simd.addresses import record_of
 from lowering.simd.records import Step, Touch, group_stores
-from lowering.simd.transfers import load_vector, scatter_lanes, store_vector
+from lowering.simd.transfers import load_vector, scatter_lanes, store_vectors
 from qdtrace.ir.memory import indices_of, reference
 from qdtrace.ir.primitives import ACCUM, ATOMIC, LOAD, STORE
 from qdtrace.ir.program import Eqn, ref_type
@@ -116,10 +116,12 @@ def add_store(f: LaneFrame, ref: GlobalMemory, address: Address, raw: list[str])
 def _write_records(f: LaneFrame, ref: GlobalMemory, stores: dict[int, tuple[Address, list[str]]]) -> None:
     number, (address, _) = next(iter(stores.items()))
     kind, stride, width = MEMORY[ref.type.dtype], len(stores), f.width
+    parts: list[tuple[int, str, str | None]] = []
     for v in range(f.vectors):
         sources = [stores[c][1][v] for c in range(stride)]
         masks = _masks(f, f.mask.vectors[v], stride) if f.mask.vectors is not None else [None] * stride
         for k in range(stride):
             wanted = [e % stride * width + e // stride for e in range(k * width, (k + 1) * width)]
             shift = v * width * stride - number + k * width
-            store_vector(f, ref, address.pointer, shift, pick(f, kind, sources, wanted), masks[k])
+            parts.append((shift, pick(f, kind, sources, wanted), masks[k]))
+    store_vectors(f, ref, address.pointer, parts)

@@ -11,9 +11,10 @@ from lowering.simd.addresses import lane_pointers, locate
 from lowering.simd.consecutive import load_or_gather, mostly_consecutive, rises_by_one
 from lowering.simd.interleave import add_store, load_component, settle_stores
 from lowering.simd.private import load_private, store_private
-from lowering.simd.transfers import gather, load_vector, scatter_lanes, store_vector
+from lowering.simd.transfers import gather, load_vector, scatter_lanes, store_vectors
 from qdtrace.ir.memory import reference
-from qdtrace.ir.program import Eqn, Literal
+from qdtrace.ir.primitives import SELECT
+from qdtrace.ir.program import Eqn, Literal, Var
 
 if TYPE_CHECKING:
     from lowering.llvm.descriptions import GlobalMemory
@@ -81,7 +82,7 @@ def store(f: LaneFrame, eqn: Eqn) -> None:
     """Emits `store`: scalar, contiguous, of records, or a scatter."""
     ref, value = reference(eqn), eqn.invars[1]
     if ref in f.privates:
-        store_private(f, f.privates[ref], f.value(value), eqn.invars[2:])
+        store_private(f, f.privates[ref], _stored(f, value), eqn.invars[2:])
         return
     memory = f.globals[ref]
     address = locate(f, memory, eqn.invars[2:])
@@ -90,7 +91,20 @@ def store(f: LaneFrame, eqn: Eqn) -> None:
     if address.stride == 0 and uniform:
         store_scalar(f, memory, address.pointer, f.scalar_of(value))
     else:
-        store_lanes(f, memory, address, f.vectors_of(value))
+        store_lanes(f, memory, address, [f.lanes_of(_stored(f, value), v) for v in range(f.vectors)])
+
+
+def _stored(f: LaneFrame, atom: Atom) -> Value:
+    """Returns the value to be stored, frozen if LLVM could make a masked store of a choice of new and old elements.
+
+    It does that on processors that run such a store as microcode, too.
+    """
+    value = f.value(atom)
+    chosen = f.facts.definitions.get(atom) if isinstance(atom, Var) else None
+    if f.target.has_masks or value.vectors is None or chosen is None or chosen.primitive is not SELECT:
+        return value
+    kind = f.vector.type(value.dtype)
+    return f.each(value.dtype, lambda v: f.text.op(f"freeze {kind} {f.lanes_of(value, v)}"))
 
 
 def store_lanes(f: LaneFrame, ref: GlobalMemory, address: Address, values: list[str]) -> None:
@@ -99,8 +113,7 @@ def store_lanes(f: LaneFrame, ref: GlobalMemory, address: Address, values: list[
     if address.record is not None:
         add_store(f, ref, address, raw)
     elif address.stride == 1:
-        for v, vector in enumerate(raw):
-            mask = None if f.mask.vectors is None else f.mask.vectors[v]
-            store_vector(f, ref, address.pointer, v * f.width, vector, mask)
+        masks = f.mask.vectors or (None,) * f.vectors
+        store_vectors(f, ref, address.pointer, [(v * f.width, raw[v], masks[v]) for v in range(f.vectors)])
     else:
         scatter_lanes(f, ref, address, raw)

@@ -9,6 +9,8 @@ from lowering.llvm.types import BYTES, MEMORY
 from lowering.simd.addresses import lane_pointers
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lowering.llvm.descriptions import GlobalMemory
     from lowering.simd.descriptions import Address
     from lowering.simd.frame import LaneFrame
@@ -86,6 +88,26 @@ def store_vector(f: LaneFrame, ref: GlobalMemory, pointer: str, shift: int, raw:
     symbol = f"llvm.masked.store.{f.lanes.suffix(kind)}.p0"
     f.text.module.declare(symbol, "void", f"{vector}, ptr, i32, {bits}")
     f.text.do(f"call void @{symbol}({vector} {raw}, ptr {pointer}, i32 {size}, {bits} {mask}){ref.alias}")
+
+
+def store_vectors(f: LaneFrame, ref: GlobalMemory, pointer: str, parts: Sequence[tuple[int, str, str | None]]) -> None:
+    """Stores vectors of contiguous elements, each with its distance from a pointer and its mask.
+
+    A step that has all its lanes stores them without masks, where that is known when it runs.
+    """
+    text, whole = f.text, f.mask.whole
+    if whole is None:
+        for shift, raw, mask in parts:
+            store_vector(f, ref, pointer, shift, raw, mask)
+        return
+    plain, masked, done = (text.fresh_label(hint) for hint in ("plain", "masked", "stored"))
+    text.branch(whole, plain, masked)
+    for label in (plain, masked):
+        text.begin(label)
+        for shift, raw, mask in parts:
+            store_vector(f, ref, pointer, shift, raw, mask if label == masked else None)
+        text.jump(done)
+    text.begin(done)
 
 
 def scatter_lanes(f: LaneFrame, ref: GlobalMemory, address: Address, raw: list[str]) -> None:

@@ -246,6 +246,47 @@ def test_private_arrays_are_stored_without_masks_of_steps(target: str):
     agrees(made, [rng.normal(size=37).astype(np.float32), rng.integers(-3, 60, 37, np.int32)])
 
 
+STORES_IN_A_LOOP = """program p(x: ref[f32,37], n: ref[i32,37])
+  buffer y: ref[f32,50x37]
+  buffer z: ref[f32,50x37x2]
+  range_for i in 0:i32 : 37:i32
+    v: f32 = load x i
+    m: i32 = load n i
+    for k in 0:i32 : 50:i32 : 1:i32
+      f: f32 = convert[dtype=f32] k
+      w: f32 = mul f v
+      store y w k i
+      store z f k i 0:i32
+      store z w k i 1:i32
+    for k_1 in 0:i32 : 50:i32 : 1:i32
+      old: f32 = load y k_1 i
+      few: bool = lt k_1 m
+      new: f32 = select few 1.0:f32 old
+      store y new k_1 i
+  return y, z
+"""
+
+
+@pytest.mark.parametrize("target", ["avx2", "avx512"])
+def test_stores_of_whole_steps_are_without_masks_where_these_are_slow(target: str):
+    made = parse_program(STORES_IN_A_LOOP)
+    text = text_of(made, target)
+    of_lanes = re.findall(r"^  store <\d+ x float> ", text, re.MULTILINE)
+    of_few = re.findall(r"call void @llvm.masked.store.v\d+f32", text)
+    assert of_few
+    assert len(of_lanes) == (len(of_few) if target == "avx2" else 0)
+    rng = np.random.default_rng(0)
+    args = [rng.normal(size=37).astype(np.float32), rng.integers(-3, 60, 37, np.int32)]
+    agrees(made, args, vectors=(None, 1, 2))
+
+
+def test_a_choice_of_old_and_new_elements_is_no_masked_store():
+    text = text_of(parse_program(STORES_IN_A_LOOP), "avx2")
+    stored = re.findall(r"^  store <8 x float> (%\S+),", text, re.MULTILINE)
+    frozen = [s for s in stored if re.search(rf"{re.escape(s)} = freeze <8 x float> ", text)]
+    assert 0 < len(frozen) < len(stored)
+
+
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("dtype", DType, ids=lambda d: d.value)
 def test_private_cells_of_every_dtype_keep_lanes_apart(dtype: DType):
