@@ -147,16 +147,27 @@ def lu_pivots_to_permutation(pivots: Any, *, permutation_size: int) -> Any:
 @decomposition("cholesky")
 @batched(2)
 def cholesky(a: Any) -> Any:
-    """Returns the lower factor, column by column; NaN everywhere when a pivot is zero or negative, as in JAX."""
+    """Returns the lower factor, by columns; NaN everywhere when a pivot is zero or negative, as in JAX."""
     n = a.shape[0]
-    column = _whole_column if n <= UNROLLED else _tiled_column
 
     def step(k: Any, state: Any) -> Any:
         lower, definite = state
-        lower, square = column(a, lower, k)
+        lower, square = _whole_column(a, lower, k)
         return lower, definite & ~(square <= 0)
 
-    lower, definite = steps(n, step, (jnp.zeros_like(a), jnp.asarray(True)))
+    def two(p: Any, state: Any) -> Any:
+        lower, definite = state
+        lower, first, second = _tiled_columns(a, lower, 2 * p)
+        return lower, definite & ~(first <= 0) & ~(second <= 0)
+
+    state = (jnp.zeros_like(a), jnp.asarray(True))
+    if n <= UNROLLED:
+        lower, definite = steps(n, step, state)
+    else:
+        lower, definite = lax.fori_loop(0, n // 2, two, state)
+        if n % 2:
+            lower, square = _last_pivot(a, lower)
+            definite &= ~(square <= 0)
     nothing = complex(np.nan, np.nan) if jnp.iscomplexobj(a) else np.nan
     return jnp.where(definite, lower, jnp.full_like(a, nothing))
 
@@ -171,23 +182,48 @@ def _whole_column(a: Any, lower: Any, k: int) -> tuple[Any, Any]:
     return lower.at[:, k].set(jnp.where(rows == k, root.astype(a.dtype), scaled)), square
 
 
-def _tiled_column(a: Any, lower: Any, k: Any) -> tuple[Any, Any]:
-    """Returns what `_whole_column` does, by loops over the elements of some rows below the diagonal."""
-    n = a.shape[0]
-    square = lax.fori_loop(0, k, lambda j, x: x - squared(at(lower, k, j)), at(a, k, k).real)
-    root = jnp.sqrt(square)
+def _tiled_columns(a: Any, lower: Any, k: Any) -> tuple[Any, Any, Any]:
+    """Returns the factor with its columns k and k + 1, and their pivots, by loops over the elements of some rows.
+
+    Each number that a loop loads is in a sum of both columns, or of all rows.
+    """
+    n, m = a.shape[0], k + 1
+
+    def corner(j: Any, sums: Any) -> Any:
+        x, y = at(lower, k, j), at(lower, m, j)
+        return sums[0] - squared(x), sums[1] - y * conj(x), sums[2] - squared(y)
+
+    first, below, second = lax.fori_loop(0, k, corner, (at(a, k, k).real, at(a, m, k), at(a, m, m).real))
+    root = jnp.sqrt(first)
+    below = below / root
+    second = second - squared(below)
+    next_root = jnp.sqrt(second)
 
     def tile(b: Any, lower: Any) -> Any:
         rows = tile_rows(b, n)
-        start = tuple(at(a, i, k) for i in rows)
-        less = lambda j, s: _minus(s, [at(lower, i, j) for i in rows], conj(at(lower, k, j)))  # noqa: E731
+        start = tuple(at(a, i, c) for c in (k, m) for i in rows)
+
+        def less(j: Any, sums: Any) -> Any:
+            factors, upper, under = [at(lower, i, j) for i in rows], conj(at(lower, k, j)), conj(at(lower, m, j))
+            return *_minus(sums[:TILE], factors, upper), *_minus(sums[TILE:], factors, under)
+
         sums = lax.fori_loop(0, k, less, start)
-        for x, i in zip(sums, rows, strict=True):
-            lower = put(lower, jnp.where(i > k, x / root, at(lower, i, k)), i, k)
+        for x, y, i in zip(sums[:TILE], sums[TILE:], rows, strict=True):
+            x = x / root
+            y = (y - x * conj(below)) / next_root
+            lower = put(lower, jnp.where(i > m, x, at(lower, i, k)), i, k)
+            lower = put(lower, jnp.where(i > m, y, at(lower, i, m)), i, m)
         return lower
 
-    lower = put(lower, root.astype(a.dtype), k, k)
-    return lax.fori_loop(0, (n - k - 2 + TILE) // TILE, tile, lower), square
+    lower = put(put(put(lower, root.astype(a.dtype), k, k), below, m, k), next_root.astype(a.dtype), m, m)
+    return lax.fori_loop(0, (n - m - 2 + TILE) // TILE, tile, lower), first, second
+
+
+def _last_pivot(a: Any, lower: Any) -> tuple[Any, Any]:
+    """Returns the factor with its last column, which is one number, and its pivot."""
+    k = a.shape[0] - 1
+    square = lax.fori_loop(0, k, lambda j, x: x - squared(at(lower, k, j)), a[k, k].real)
+    return put(lower, jnp.sqrt(square).astype(a.dtype), k, k), square
 
 
 def _minus(sums: Sequence[Any], factors: Sequence[Any], common: Any) -> tuple[Any, ...]:

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jax.interpreters import ad
 
 from qdtrace.api import jit
+from qdtrace.backend import has_masks
 from qdtrace.errors import UnsupportedError
 from qdtrace.groups.primitive import batch_of, lanes_of, transposed, with_more_lanes
 from qdtrace.lanes.plan import Part
@@ -49,9 +50,13 @@ HELD = 1 << 14
 """The most elements of a lane that a loop results in: a panel of them fits into half of the second cache."""
 CALL_SIDE = 49
 """The least side of a matrix for which a call's other operations are work on its panel."""
+NARROW_CALL_SIDE = 17
+"""The same for processors without masks, where these passes take XLA as long as the factorisation itself."""
 CALL_EQUATIONS = 16
 """The most equations of such a call."""
 DTYPES = (jnp.float32, jnp.float64)
+MOVED = 64
+"""The fewest elements of a lane that tasks move into panels and back."""
 PANEL = 16
 """Lanes that lie side by side: those of a vector, or of some vectors."""
 
@@ -110,7 +115,7 @@ def is_call(eqn: Any) -> bool:
     if len(factors) != 1 or len(leaves) > CALL_EQUATIONS:
         return False
     a = factors[0].invars[0].aval
-    return a.dtype in DTYPES and a.ndim == 2 and min(a.shape) >= CALL_SIDE
+    return a.dtype in DTYPES and a.ndim == 2 and min(a.shape) >= (CALL_SIDE if has_masks() else NARROW_CALL_SIDE)
 
 
 def _leaves(eqn: Any, sides: range) -> list[Any]:
@@ -163,10 +168,11 @@ def _lowered(*operands: Any, jaxpr: Any, mapped: Sequence[bool]) -> list[Any]:
 
         def panelled(x: Any) -> Any:
             x = jnp.pad(x, ((0, panels * PANEL - count), *[(0, 0)] * (x.ndim - 1)))
-            return jnp.moveaxis(x.reshape(panels, PANEL, *x.shape[1:]), 1, -1)
+            x = x.reshape(panels, PANEL, *x.shape[1:])
+            return _side_by_side(x) if _is_moved(x) else jnp.moveaxis(x, 1, -1)
 
         def lanes(y: Any) -> Any:
-            y = jnp.moveaxis(y, -1, 1)
+            y = _apart(y) if _is_moved(y) else jnp.moveaxis(y, -1, 1)
             return y.reshape(panels * PANEL, *y.shape[2:])[:count]
 
         given = [panelled(x) if m else x for x, m in zip(operands, mapped, strict=True)]
@@ -186,6 +192,33 @@ def _run_panels(*operands: Any, jaxpr: Any, mapped: Sequence[bool], panels: int)
         for out, y in zip(outs, run(*(x.value(lazy=False) for x in own)), strict=True):
             out[(panel, *[slice(None)] * (out.ndim - 2), lane)] = y
     return outs
+
+
+def _is_moved(x: Any) -> bool:
+    """Returns whether a task takes less time than XLA to put lanes side by side, and apart again."""
+    return x.size >= MOVED * len(x) * PANEL and x.dtype in DTYPES and not has_masks()
+
+
+@jit
+def _side_by_side(x: Any) -> Any:
+    """Moves the lanes of panels from the second axis to the last: elements of each lane are vectors, and transposed."""
+    panels, _, *shape = x.shape
+    out, x = empty((panels, prod(shape), PANEL), x.dtype), x.reshape(panels, PANEL, prod(shape))
+    for panel, element in ndrange(panels, prod(shape)):
+        for lane in range(PANEL):
+            out[panel, element, lane] = x[panel, lane, element]
+    return out.reshape(panels, *shape, PANEL)
+
+
+@jit
+def _apart(y: Any) -> Any:
+    """Moves the lanes of panels from the last axis to the second."""
+    panels, *shape, _ = y.shape
+    out, y = empty((panels, PANEL, prod(shape)), y.dtype), y.reshape(panels, prod(shape), PANEL)
+    for panel, element in ndrange(panels, prod(shape)):
+        for lane in range(PANEL):
+            out[panel, lane, element] = y[panel, element, lane]
+    return out.reshape(panels, PANEL, *shape)
 
 
 _kernel: Any = jit(_run_panels, static_argnames=("jaxpr", "mapped", "panels"))

@@ -11,7 +11,8 @@ import pytest
 from jax import lax
 
 import qdtrace as qd
-from qdtrace.lanes.panels import CALL_SIDE, LOOP_SIDES, PANEL, SIDES, STEPS, with_kernels
+from qdtrace.lanes import panels
+from qdtrace.lanes.panels import CALL_SIDE, LOOP_SIDES, NARROW_CALL_SIDE, PANEL, SIDES, STEPS, with_kernels
 from qdtrace.trace import compat
 from tests.api.array_programs import STEPS as PARTS
 from tests.api.array_programs import loop_of
@@ -95,8 +96,36 @@ def panels_of(f: Any, *args: Any) -> list[set[str]]:
     return [{e.primitive.name for e in compat.all_eqns(tuple(one))} for one in lanes]
 
 
-@pytest.mark.parametrize(("n", "whole"), [(CALL_SIDE - 1, False), (CALL_SIDE, True), (SIDES.stop - 1, True)])
-def test_a_call_that_factorises_a_large_matrix_is_one_panel(n: int, whole: bool) -> None:
+@pytest.mark.parametrize("count", [PANEL, PANEL + 3])
+@pytest.mark.parametrize("masks", [False, True])
+def test_tasks_and_xla_move_the_same_elements(count: int, masks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(panels, "has_masks", lambda: masks)
+    with jax.enable_x64(True):
+        a = definite(count, 9, "float64")
+        f = jax.jit(with_kernels(lambda a: (lax.linalg.cholesky(a), lax.linalg.lu(a)[1])))
+        text = f.lower(a).as_text()
+        assert ("_side_by_side" in text, "_apart" in text) == (not masks, not masks)
+        same(f(a), (jnp.linalg.cholesky(a), lax.linalg.lu(a)[1]), 1e-13)
+
+
+@pytest.mark.parametrize("n", [7, 8, 9, 13])
+def test_columns_in_pairs(n: int) -> None:
+    """An odd matrix has a last column alone; rows of the last tile overlap."""
+    with jax.enable_x64(True):
+        a = definite(3, n, "float64")
+        a = a.at[1, n - 1, n - 1].set(-1.0).at[2, n - 2, n - 2].set(-1.0)
+        f = qd.jit(qd.vmap(lax.linalg.cholesky), options={"array_mapping": "lanes"})
+        same(f(a), lax.linalg.cholesky(a), 1e-13)
+
+
+@pytest.mark.parametrize(
+    ("masks", "n", "whole"),
+    [(True, 48, False), (True, CALL_SIDE, True), (True, SIDES.stop - 1, True), (False, NARROW_CALL_SIDE, True)],
+)
+def test_a_call_that_factorises_a_large_matrix_is_one_panel(
+    masks: bool, n: int, whole: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(panels, "has_masks", lambda: masks)
     a = definite(PANEL + 1, n, "float32").at[3].multiply(-1)
     f = lambda a: jnp.linalg.cholesky(a)  # noqa: E731 - traces of `jnp.linalg.cholesky` itself are kept
     (made,) = panels_of(qd.vmap(f), a)
