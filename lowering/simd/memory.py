@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from lowering.llvm.memory import from_memory, load_scalar, store_scalar, to_memory
 from lowering.llvm.types import MEMORY
 from lowering.llvm.vectors import Value
-from lowering.simd.addresses import lane_pointers, locate
+from lowering.simd.addresses import locate
 from lowering.simd.consecutive import load_or_gather, mostly_consecutive, rises_by_one
 from lowering.simd.interleave import add_store, load_component, settle_stores
 from lowering.simd.private import load_private, store_private
-from lowering.simd.transfers import gather, load_vector, scatter_lanes, store_vectors
+from lowering.simd.transfers import gather_lanes, load_vector, scatter_lanes, store_vectors
 from qdtrace.ir.memory import reference
 from qdtrace.ir.primitives import SELECT
 from qdtrace.ir.program import Eqn, Literal, Var
@@ -52,7 +52,7 @@ def _load_near(f: LaneFrame, ref: GlobalMemory, address: Address, index: Atom) -
         return load_vector(f, ref, pointer, distance, None if mask.vectors is None else mask.vectors[v])
 
     def gathered(v: int) -> str:
-        return gather(f, kind, lane_pointers(f, address, kind, v), f.mask_of(mask, v), ref.alias)
+        return gather_lanes(f, ref, address, mask, v)
 
     raws = load_or_gather(f, kind, address, contiguous, gathered, rising=index if rises_by_one(f, index) else None)
     return Value(ref.type.dtype, vectors=[from_memory(f.vector, ref.type.dtype, raw) for raw in raws])
@@ -60,10 +60,7 @@ def _load_near(f: LaneFrame, ref: GlobalMemory, address: Address, index: Atom) -
 
 def load_lanes(f: LaneFrame, ref: GlobalMemory, address: Address, mask: Mask) -> Value:
     """Loads one element per lane; inactive lanes get 0."""
-    d, kind = ref.type.dtype, MEMORY[ref.type.dtype]
-
-    def gathered(v: int) -> str:
-        return gather(f, kind, lane_pointers(f, address, kind, v), f.mask_of(mask, v), ref.alias)
+    d = ref.type.dtype
 
     def one(v: int) -> str:
         lanes = None if mask.vectors is None else mask.vectors[v]
@@ -72,7 +69,7 @@ def load_lanes(f: LaneFrame, ref: GlobalMemory, address: Address, mask: Mask) ->
         elif address.stride == 1:
             raw = load_vector(f, ref, address.pointer, v * f.width, lanes)
         else:
-            raw = gathered(v)
+            raw = gather_lanes(f, ref, address, mask, v)
         return from_memory(f.vector, d, raw)
 
     return f.each(d, one)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lowering.llvm.descriptions import GlobalMemory
-    from lowering.simd.descriptions import Address
+    from lowering.simd.descriptions import Address, Mask
     from lowering.simd.frame import LaneFrame
 
 
@@ -50,6 +50,25 @@ def gather(f: LaneFrame, kind: str, pointers: str, mask: str, metadata: str) -> 
         f"call {vector} @{symbol}({places} {pointers}, i32 {BYTES[kind]}, {bits} {mask}, "
         f"{vector} zeroinitializer){metadata}"
     )
+
+
+def gather_lanes(f: LaneFrame, ref: GlobalMemory, address: Address, mask: Mask, v: int) -> str:
+    """Loads an element for each active lane of a vector, at a constant stride or at offsets."""
+    kind = MEMORY[ref.type.dtype]
+    is_whole = mask.vectors is None and f.mask.vectors is None
+    if address.offsets is None or not is_whole or f.target.has_gathers or f.alike:
+        return gather(f, kind, lane_pointers(f, address, kind, v), f.mask_of(mask, v), ref.alias)
+    # Components of a record have the same offsets: as numbers they are taken out of the vector once.
+    found, offsets, type_ = "poison", address.offsets[v], address.offset_type
+    for k in range(f.width):
+        number = f.cached(
+            ("offset", offsets, k),
+            lambda k=k: f.text.op(f"extractelement {f.lanes.of(type_)} {offsets}, i32 {k}"),
+        )
+        place = f.text.op(f"getelementptr {kind}, ptr {address.pointer}, {type_} {number}")
+        element = f.text.op(f"load {kind}, ptr {place}, align {BYTES[kind]}{ref.alias}{ref.invariant}")
+        found = f.text.op(f"insertelement {f.lanes.of(kind)} {found}, {kind} {element}, i32 {k}")
+    return found
 
 
 def scatter(f: LaneFrame, kind: str, value: str, pointers: str, mask: str, metadata: str) -> None:

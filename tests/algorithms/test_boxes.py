@@ -132,6 +132,33 @@ def test_zeros_of_either_sign_are_equal():
 
 
 @pytest.mark.full
+def test_corners_of_meshes_are_looked_up():
+    """Tests may load what an index in memory says; one that is outside ends the call."""
+    corners, low, high, places = (*np.random.default_rng(4).permutation(200).reshape(1, 100, 2), *random_boxes(3, 100))
+    x = np.zeros((200, 3), np.float32)
+    x[corners[:, 0]], x[corners[:, 1]] = low, high
+
+    @qd.jit
+    def search(tree, x, corners, places):
+        item, square = qd.empty(places.shape[0], jnp.int32), qd.empty(places.shape[0])
+        for i in qd.range(places.shape[0]):
+            p = places[i]
+
+            def test(j, p=p):
+                return jnp.sum(jnp.maximum(jnp.maximum(x[corners[j, 0]] - p, p - x[corners[j, 1]]), 0) ** 2)
+
+            item[i], square[i] = tree.closest(p, test)
+        return item, square
+
+    tree = qd.boxes(low, high)
+    for found, wanted in zip(search(tree, x, corners, places), closest(tree, low, high, places), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    corners[np.flatnonzero((low <= high).all(1))[0], 1] = 200
+    with pytest.raises(qd.BoundsError, match="index 200 is out of bounds for axis 0 of `x`"):
+        jax.block_until_ready(search(tree, x, corners, np.concatenate([low, high])))
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("wide", [False, True])
 def test_the_walk_of_this_processor(monkeypatch, wide):
     """Vectors with masks walk through pairs of boxes, other processors through blocks."""

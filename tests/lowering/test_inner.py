@@ -12,6 +12,7 @@ from lowering.llvm.options import EmitOptions
 from lowering.llvm.target import Target
 from lowering.simd.inner import choice
 from lowering.simd.plan import plan_task
+from qdtrace.errors import BoundsError
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.parser import parse_program
 from qdtrace.passes.dead_stores import DeadStores
@@ -61,7 +62,9 @@ class _Maker:
             if kind == "load":
                 lines.append(f"v{n}: i32 = load {place}")
             elif kind == "gather":
-                lines += [f"g{n}: i32 = load i k{k}", f"v{n}: i32 = load {self.pick('x r', 'w', 'a')} g{n}"]
+                check = f'bound[size={self.m}, axis=0, buffer="w", shape=({self.m})] g{n}'
+                lines += [f"g{n}: i32 = load i k{k}", f"b{n}: i32 = {check}"]
+                lines.append(f"v{n}: i32 = load {self.pick('x r', 'w', 'a')} {self.pick('g', 'b')}{n}")
             elif kind == "operate":
                 lines.append(f"v{n}: i32 = {self.pick('add', 'mul', 'max')} {value} {self.pick(*values)}")
             else:
@@ -83,7 +86,7 @@ class _Maker:
 
 def _suffixed(line: str, k: int) -> str:
     """Returns a line whose names of this loop's values are unlike those of other loops."""
-    drawn = (f"{c}{n}" for c in "vg" for n in range(5))
+    drawn = (f"{c}{n}" for c in "vgb" for n in range(5))
     local = {"next", "back", "mod", "most", "bit", "near", "row", "far", "q", "m", "t", *drawn}
     words = [f"{w}_{k}" if w in local else w for w in line.replace(":", " :", 1).split(" ")]
     return " ".join(words).replace(" :", ":", 1).replace(f"t_{k} m_{k}", f"t_{k}, m_{k}")
@@ -173,6 +176,34 @@ def test_sums_of_floats_keep_their_order_without_fast_math() -> None:
     assert ALONG not in plan_task(task, Target.named("scalar"), EmitOptions()).reason
     for vectorize in (True, False):
         assert ALONG not in plan_task(task, Target.named("avx512"), EmitOptions(vectorize=vectorize)).reason
+
+
+@pytest.mark.parametrize("target", ["avx512", "avx2", "portable"])
+@pytest.mark.parametrize("place", [0, 5, 63, 65])
+def test_an_index_that_fails_in_a_trip(monkeypatch: pytest.MonkeyPatch, target: str, place: int) -> None:
+    """Trips of whole vectors and of the rest check the indices of their lanes; the rest has 66 - 64 of them."""
+    text = """program p(n: ref[i32,3x66], x: ref[f32,8])
+  buffer out: ref[f32,3]
+  range_for r in 0:i32 : 3:i32
+    s: f32 = for k in 0:i32 : 66:i32 : 1:i32 carry c = 0.0:f32
+      a: i32 = load n r k
+      b: i32 = bound[size=8, axis=0, buffer="x", shape=(8)] a
+      v: f32 = load x b
+      t: f32 = max c v
+      yield t
+    store out s r
+  return out
+"""
+    monkeypatch.setattr(choice, "is_faster", lambda *_: True)
+    program = parse_program(text)
+    assert ALONG in plan_task(program.tasks[0], Target.named(target), EmitOptions()).reason
+    n, x = np.zeros((3, 66), np.int32), np.arange(8, dtype=np.float32)
+    n[0, place], n[1, 65 - place], n[2, 7] = 3, 7, 2
+    np.testing.assert_array_equal(execute(program, [n, x], target)[0], [3, 7, 2])
+    for index in (8, -1):
+        n[1, place] = index
+        with pytest.raises(BoundsError, match=f"^index {index} is out of bounds for axis 0 of `x` with shape"):
+            execute(program, [n, x], target)
 
 
 @pytest.mark.parametrize("n", [1, 64, 77, 512])

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from lowering.llvm.combining import combine
+from lowering.llvm.ops import Ops
+from lowering.llvm.vectors import Lanes
 from qdtrace.ir.combining import identity
 
 if TYPE_CHECKING:
@@ -22,13 +24,18 @@ def reduce_lanes(f: LaneFrame, op: str, d: DType, vectors: list[str]) -> str:
     o, total = f.vector, vectors[0]
     for other in vectors[1:]:
         total = combine(o, op, d, total, other)
-    type_, width = o.type(d), f.width
+    width = f.width
     while width > 1:
-        width //= 2
-        order = ", ".join(f"i32 {k if k < f.width else 'poison'}" for k in range(width, width + f.width))
-        moved = f.text.op(f"shufflevector {type_} {total}, {type_} poison, {f.lanes.of('i32')} <{order}>")
-        total = combine(o, op, d, total, moved)
-    return f.text.op(f"extractelement {type_} {total}, i64 0") if f.width > 1 else total
+        # vectors become shorter, as lanes move slowly between the halves of a register; two lanes stay a vector
+        kind, width = o.type(d), width // 2
+        kept = Lanes(max(width, 2))
+        o = Ops(f.text, kept, f.target, f.scalar.fast_math)
+        first, second = (
+            f.text.op(f"shufflevector {kind} {total}, {kind} poison, {kept.of('i32')} {kept.sequence('i32', order)}")
+            for order in (range(kept.width), [width, "poison"] if width == 1 else range(width, 2 * width))
+        )
+        total = combine(o, op, d, first, second)
+    return f.text.op(f"extractelement {o.type(d)} {total}, i64 0") if f.width > 1 else total
 
 
 def active_or_identity(f: LaneFrame, mask: Mask, op: str, d: DType, value: Atom) -> list[str]:

@@ -17,7 +17,7 @@ from qdtrace.analysis.uniformity import Uniformity, analyse_uniformity
 from qdtrace.frozen import frozen
 from qdtrace.ir.carries import carried_params
 from qdtrace.ir.memory import indices_of, reference
-from qdtrace.ir.primitives import ACCUM, ADD, ATOMIC, FOR, LANE_MAX, LOAD, MAX, MIN, SUB
+from qdtrace.ir.primitives import ACCUM, ADD, ATOMIC, BOUND, FOR, LANE_MAX, LOAD, MAX, MIN, SUB
 from qdtrace.ir.program import Block, Eqn, Task, Var, is_local
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import is_innermost, used_in_block
@@ -53,6 +53,11 @@ class InnerFacts(TaskFacts):
     def definitions(self) -> dict[Var, Eqn]:
         """The equations that bind the whole task's variables."""
         return self.whole.definitions
+
+    @cached_property
+    def check_numbers(self) -> dict[Eqn, int]:
+        """The numbers of the whole task's checks."""
+        return self.whole.check_numbers
 
     @cached_property
     def exclusive_accums(self) -> frozenset[Var]:
@@ -144,11 +149,11 @@ _COMBINED = {ADD.name: "add", SUB.name: "add", MAX.name: "max", MIN.name: "min"}
 
 
 def _trips_are_apart(facts: TaskFacts, loop: Eqn, uniformity: Uniformity, sums: Sums) -> bool:
-    """Returns whether no trip meets an element that another one writes, and lanes need no masks or checks."""
+    """Returns whether no trip meets what another one writes, and lanes need no masks, nor checks but of indices."""
     accesses: dict[Var, list[Eqn]] = {}
     for eqn in loop.blocks[0].eqns:
         prim = eqn.primitive
-        if eqn.blocks or prim in (ATOMIC, LANE_MAX) or (prim.effects and not prim.is_access):
+        if eqn.blocks or prim in (ATOMIC, LANE_MAX) or (prim.effects and not prim.is_access and prim is not BOUND):
             return False
         if not prim.is_access:
             continue
