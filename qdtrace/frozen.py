@@ -1,13 +1,16 @@
-"""`frozen`: classes as `dataclass(frozen=True)` makes them, in a fifth of its time.
+"""`frozen` and `mutable`: classes as `dataclass` makes them, in a fifth of its time.
 
-A first call loads a hundred such classes. The standard decorator compiles six functions for each, which was a fifth of
-a first call. Here `__init__` is compiled, equality and hash once they are asked for, and the others are closures.
+A first call loads more than two hundred such classes. The standard decorator compiles up to six functions for each,
+which was a fifth of a first call. Here `__init__` is compiled once for all classes whose fields are of the same kinds,
+equality and hash once they are asked for, and the others are closures.
 """
 
 from __future__ import annotations
 
 import reprlib
 from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields
+from functools import cache
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform, overload
 
 if TYPE_CHECKING:
@@ -28,19 +31,32 @@ def frozen(kind: Any = None, /, *, eq: bool = True, slots: bool = False) -> Any:
     `dataclasses.fields`, `replace` and `asdict` take it. `eq` and `slots` are those of `dataclass`; fields are by
     position. Raises TypeError where a field is by keyword.
     """
-    return _made(kind, eq, slots) if kind is not None else lambda kind: _made(kind, eq, slots)
+    return _made(kind, eq, slots, True) if kind is not None else lambda kind: _made(kind, eq, slots, True)
 
 
-def _made(kind: Any, eq: bool, slots: bool) -> Any:
+@overload
+def mutable(kind: type[T], /) -> type[T]: ...
+@overload
+def mutable(*, eq: bool = True, slots: bool = False) -> Callable[[type[T]], type[T]]: ...
+@dataclass_transform(field_specifiers=(field,))
+def mutable(kind: Any = None, /, *, eq: bool = True, slots: bool = False) -> Any:
+    """Returns a class as a dataclass whose fields may be assigned; else like `frozen`."""
+    return _made(kind, eq, slots, False) if kind is not None else lambda kind: _made(kind, eq, slots, False)
+
+
+def _made(kind: Any, eq: bool, slots: bool, is_frozen: bool) -> Any:
     made: Any = dataclass(init=False, repr=False, eq=False, slots=slots)(kind)
     every = fields(made)
-    methods = {"__init__": _init(made, every, slots), "__repr__": _repr([f.name for f in every if f.repr])}
+    methods: dict[str, Any] = {"__init__": _init(made, every, slots, is_frozen)}
+    methods["__repr__"] = _repr([f.name for f in every if f.repr])
     if eq:
         compared = [f.name for f in every if f.compare]
-        methods |= _equality(made, compared, [f.name for f in every if (f.compare if f.hash is None else f.hash)])
-    names = {f.name for f in every}
-    methods |= {method: _refusal(made, names, method) for method in ("__setattr__", "__delattr__")}
-    if slots:  # pickle would assign fields
+        hashed = [f.name for f in every if (f.compare if f.hash is None else f.hash)]
+        methods |= _equality(made, compared, hashed if is_frozen else None)
+    if is_frozen:
+        names = {f.name for f in every}
+        methods |= {method: _refusal(made, names, method) for method in ("__setattr__", "__delattr__")}
+    if slots and is_frozen:  # pickle would assign fields
         methods |= _states([f.name for f in every])
     own = vars(made)
     for name, method in methods.items():
@@ -49,27 +65,58 @@ def _made(kind: Any, eq: bool, slots: bool) -> Any:
     return made
 
 
-def _init(kind: Any, every: Sequence[Field[Any]], slots: bool) -> Callable[..., None]:
-    """Returns the method that is compiled as the class is made."""
-    given: list[str] = []
-    body: list[str] = []
+def _init(kind: Any, every: Sequence[Field[Any]], slots: bool, is_frozen: bool) -> Callable[..., None]:
+    """Returns the method: the code of all classes with such fields, with the names of these and their defaults."""
+    values: list[str] = []
     names: dict[str, Any] = {"_set": object.__setattr__, "_missing": MISSING}
+    called: list[str] = []
+    given: list[str] = []
+    defaults: list[Any] = []
     for f in every:
-        name, default, makes = f.name, f"_default_{f.name}", f.default_factory is not MISSING
+        makes, k = f.default_factory is not MISSING, len(called)
         if f.kw_only:
-            raise TypeError(f"{kind.__name__}.{name} is by keyword")
-        names[default] = f.default_factory if makes else f.default
+            raise TypeError(f"{kind.__name__}.{f.name} is by keyword")
         if f.init:
-            given.append(name if f.default is MISSING and not makes else f"{name}={'_missing' if makes else default}")
-            value = f"{default}() if {name} is _missing else {name}" if makes else name
+            values.append(f"_default{k}() if _{k} is _missing else _{k}" if makes else f"_{k}")
+            given.append(f"_{k}")
+            if makes or f.default is not MISSING:
+                defaults.append(MISSING if makes else f.default)
+            elif defaults:
+                raise TypeError(f"non-default argument {f.name!r} follows default argument")
         elif makes or (slots and f.default is not MISSING):
-            value = f"{default}()" if makes else default
+            values.append(f"_default{k}()" if makes else f"_default{k}")
         else:
             continue  # the class has its default, or something else sets it
-        body.append(f" _set(self,{name!r},{value})")
-    if hasattr(kind, "__post_init__"):
+        called.append(f.name)
+        names[f"_default{k}"] = f.default_factory if makes else f.default
+    if not is_frozen:
+        sets = "self._{0}={1}"
+    elif slots:  # what a slot itself sets costs half
+        sets = "_set{0}(self,{1})"
+        names |= {f"_set{k}": getattr(kind, name).__set__ for k, name in enumerate(called)}
+    else:
+        sets = "_set(self,'_{0}',{1})"
+    code = _init_code(tuple(given), tuple(values), sets, hasattr(kind, "__post_init__"))
+    own = {f"_{k}": name for k, name in enumerate(called)}
+
+    def named(used: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple([own.get(name, name) for name in used])
+
+    code = code.replace(
+        co_varnames=named(code.co_varnames), co_consts=named(code.co_consts), co_names=named(code.co_names)
+    )
+    made = FunctionType(code, names, "__init__", tuple(defaults))
+    made.__qualname__ = f"{kind.__qualname__}.__init__"
+    return made
+
+
+@cache
+def _init_code(given: tuple[str, ...], values: tuple[str, ...], sets: str, has_post_init: bool) -> CodeType:
+    """Returns the code of `__init__` for values of fields `_0`, `_1`, ..., of which some are parameters."""
+    body = [f" {sets.format(k, value)}" for k, value in enumerate(values)]
+    if has_post_init:
         body.append(" self.__post_init__()")
-    return _compiled(kind, f"def __init__(self,{','.join(given)}):\n" + ("\n".join(body) or " pass"), names)
+    return _compiled(f"def __init__(self,{','.join(given)}):\n" + ("\n".join(body) or " pass")).__code__
 
 
 def _repr(names: Sequence[str]) -> Callable[[Any], str]:
@@ -80,14 +127,12 @@ def _repr(names: Sequence[str]) -> Callable[[Any], str]:
     return shown
 
 
-def _equality(kind: Any, compared: Sequence[str], hashed: Sequence[str]) -> dict[str, Any]:
+def _equality(kind: Any, compared: Sequence[str], hashed: Sequence[str] | None) -> dict[str, Any]:
+    """Returns the methods; without `hashed` objects have no hash."""
     same = f"{_tuple('self', compared)} == {_tuple('other', compared)}"
     equal = f"{same} if other.__class__ is self.__class__ else NotImplemented"
-    key = f"hash({_tuple('self', hashed)})"
-    return {
-        "__eq__": _later(kind, "__eq__(self, other)", equal),
-        "__hash__": _later(kind, "__hash__(self)", key),
-    }
+    key = None if hashed is None else _later(kind, "__hash__(self)", f"hash({_tuple('self', hashed)})")
+    return {"__eq__": _later(kind, "__eq__(self, other)", equal), "__hash__": key}
 
 
 def _tuple(of: str, names: Sequence[str]) -> str:
@@ -98,19 +143,18 @@ def _later(kind: Any, head: str, value: str) -> Callable[..., Any]:
     """Returns a method that is compiled when it is called first."""
 
     def first(*args: Any) -> Any:
-        method = _compiled(kind, f"def {head}: return {value}", {})
+        method = _compiled(f"def {head}: return {value}")
+        method.__qualname__ = f"{kind.__qualname__}.{method.__name__}"
         setattr(kind, method.__name__, method)
         return method(*args)
 
     return first
 
 
-def _compiled(kind: Any, text: str, names: dict[str, Any]) -> Any:
-    known = {*names}
+def _compiled(text: str) -> FunctionType:
+    names: dict[str, Any] = {}
     exec(text, names)
-    (name,) = names.keys() - known - {"__builtins__"}
-    names[name].__qualname__ = f"{kind.__qualname__}.{name}"
-    return names[name]
+    return names.popitem()[1]
 
 
 def _refusal(kind: Any, names: set[str], method: str) -> Callable[..., None]:

@@ -11,11 +11,12 @@ import shutil
 import sys
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from qdtrace.config import current
 from qdtrace.counters import timed
+from qdtrace.frozen import mutable
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -28,7 +29,7 @@ _AGAIN = 0.25
 _CLEAR = "\r\x1b[K"
 
 
-@dataclass(eq=False)
+@mutable(eq=False)
 class Stage:
     """A stage of compilation, and how many of its parts are done."""
 

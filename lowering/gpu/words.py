@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import re
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from lowering.tables import FAILURE_BITS, FIELD
 from qdtrace.errors import QdError
 from qdtrace.failures import with_others
 from qdtrace.fault_texts import fault_in
+from qdtrace.frozen import mutable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,7 +27,7 @@ BLOCK = 512
 """Words that are allocated at a time: a page."""
 
 
-@dataclass
+@mutable
 class _Block:
     """Words in one allocation."""
 

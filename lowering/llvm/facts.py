@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.cost import operations, work
 from qdtrace.analysis.index.affine import AffineForms, Quotient, Term
 from qdtrace.analysis.index.injectivity import Injectivity
+from qdtrace.frozen import mutable
 from qdtrace.ir.faults import checks_of
 from qdtrace.ir.memory import indices_of, reference
 from qdtrace.ir.primitives import ACCUM, ATOMIC, LOAD, QUOTIENT
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 
-@dataclass(eq=False)
+@mutable(eq=False)
 class TaskFacts:
     """Facts about one task, computed when they are first asked for."""
 

@@ -6,11 +6,10 @@ is no mask, so the same emitter writes plain scalar code.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lowering.llvm.types import SUFFIX
-from qdtrace.frozen import frozen
+from qdtrace.frozen import frozen, mutable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +48,7 @@ class Lanes:
 SCALAR = Lanes(1)
 
 
-@dataclass(slots=True)
+@mutable(slots=True)
 class Value:
     """A graph value in registers: `scalar` if it is uniform, else one register per vector in `vectors`."""
 

@@ -7,10 +7,9 @@ incomplete group is scattered.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from qdtrace.frozen import frozen
+from qdtrace.frozen import frozen, mutable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,7 +29,7 @@ class Touch:
     stores: bool = False
 
 
-@dataclass(eq=False, slots=True)
+@mutable(eq=False, slots=True)
 class StoreGroup:
     """A group of stores of components of the same records."""
 

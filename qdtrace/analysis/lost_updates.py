@@ -8,11 +8,11 @@ What the data itself tells is in `known_races`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.accesses import Race, Site
+from qdtrace.frozen import mutable
 from qdtrace.ir.memory import indices_of
 from qdtrace.ir.primitives import BOUND, CONVERT, DIV, LOAD, SHIFT_RIGHT_ARITHMETIC, SHIFT_RIGHT_LOGICAL, STORE
 from qdtrace.ir.program import Var, is_global, ref_type
@@ -37,7 +37,7 @@ def lost_updates(found: Accesses) -> list[Race]:
     ]
 
 
-@dataclass(slots=True)
+@mutable(slots=True)
 class _Origin:
     """The load that an index is computed from; iterations differ in no other value that it reads."""
 

@@ -9,9 +9,10 @@ The row of a table that a traced index takes is a chain of selects (`trace/impor
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from qdtrace.frozen import mutable
 from qdtrace.ir.memory import first_index
 from qdtrace.ir.primitives import AND, ATOMIC, OR, SELECT
 from qdtrace.ir.program import Atom, Block, Literal, Var, is_local
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Eqn
 
 
-@dataclass(slots=True)
+@mutable(slots=True)
 class Specialised:
     """A body when some of its variables are constants."""
 

@@ -15,13 +15,14 @@ are undone too, from values that were loaded in front of them. So loops that onl
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import TYPE_CHECKING, Any, Protocol
 
 from qdtrace.analysis.index.trips import CountedLoop
 from qdtrace.autodiff.loops.iterations import Iterations
 from qdtrace.autodiff.loops.trip_counts import NUMBER
+from qdtrace.frozen import mutable
 from qdtrace.ir.builder import emit_loop
 from qdtrace.ir.memory import first_index, indices_of, reference, written
 from qdtrace.ir.primitives import FOR, IF
@@ -64,7 +65,7 @@ class Emits(Protocol):
         ...
 
 
-@dataclass
+@mutable
 class Site:
     """A store that is undone, or a branch or loop around one, and what is kept of it."""
 
@@ -89,7 +90,7 @@ class Site:
         return sum(dtype.itemsize for dtype in self.dtypes().values()) * prod(self.shape)
 
 
-@dataclass
+@mutable
 class UndoLog:
     """The undo logs of one task."""
 

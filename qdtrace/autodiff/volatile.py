@@ -8,12 +8,12 @@ their loaded values go on the tape, too (`array_tape`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.affine import AffineForms, Form
 from qdtrace.autodiff.undo_log import UndoLog
-from qdtrace.frozen import frozen
+from qdtrace.frozen import frozen, mutable
 from qdtrace.ir.memory import indices_of, written
 from qdtrace.ir.primitives import FOR, LOAD, Effect
 from qdtrace.ir.program import Eqn, Var, is_global, is_local
@@ -54,7 +54,7 @@ class FoundLoad:
         return self.is_behind is not False or self.compared is not None
 
 
-@dataclass
+@mutable
 class Accesses:
     """The accesses of one task to memory; equations are numbered in program order."""
 

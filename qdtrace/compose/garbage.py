@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-WALKED = 100_000
+WALKED = 200_000
 """Objects that may join the oldest generation without a walk, before all are walked; a quarter of all, if that is more,
 as for Python's own collector."""
 IMMORTAL = 5000

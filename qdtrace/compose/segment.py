@@ -7,7 +7,7 @@ that its tasks use into parameters, collects tasks made of regions, and at its e
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from jax.core import Tracer
 
 from qdtrace.analysis.bounding import bounding
 from qdtrace.compose.array_limits import limits_of
-from qdtrace.frozen import frozen
+from qdtrace.frozen import frozen, mutable
 from qdtrace.ir.builder import Builder, ref_var
 from qdtrace.ir.copies import copy_task
 from qdtrace.ir.faults import may_fail
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from qdtrace.trace.compat import JaxprEqn
 
 
-@dataclass(eq=False)
+@mutable(eq=False)
 class BufferState:
     """A buffer of the function. Its content is `value`, unless a task of the open segment wrote it."""
 
@@ -51,14 +51,14 @@ class BufferState:
     hint: str = "b"
 
 
-@dataclass(eq=False)
+@mutable(eq=False)
 class Constant:
     """A value of the function that JAX has computed."""
 
     value: Any
 
 
-@dataclass(eq=False)
+@mutable(eq=False)
 class Pending:
     """A small value that a serial task computes and keeps in a temporary buffer."""
 
@@ -69,7 +69,7 @@ class Pending:
     """True if a task stores it."""
 
 
-@dataclass(eq=False)
+@mutable(eq=False)
 class Operand:
     """A parameter of a program that is staged again from its items."""
 
@@ -108,7 +108,7 @@ class Environment(dict["jaxprs.Atom", Entry]):
         return self._names.get(entry, ())
 
 
-@dataclass(eq=False)
+@mutable(eq=False)
 class Segment:
     """The tasks collected so far and the references that they use."""
 

@@ -7,7 +7,7 @@ nothing else needs the old content, so no copy is made. The rules of `staging` d
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -37,6 +37,7 @@ from qdtrace.compose.source import source_of
 from qdtrace.compose.staged import note_programs
 from qdtrace.compose.staged_program import StagedProgram
 from qdtrace.errors import TraceValueError
+from qdtrace.frozen import mutable
 from qdtrace.ir.faults import may_fail
 from qdtrace.ir.program import Atom, Block, Var, literal, ref_type
 from qdtrace.ir.types import DType
@@ -74,7 +75,7 @@ class Call(NamedTuple):
     outs: Sequence[Any]
 
 
-@dataclass(eq=False)
+@mutable(eq=False)
 class Stager:
     """Stages items; holds the open segment and the entries of the function's variables."""
 

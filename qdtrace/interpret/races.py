@@ -8,10 +8,11 @@ comes next, one of the two is a different one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from qdtrace.errors import InterpreterError
+from qdtrace.frozen import mutable
 from qdtrace.interpret.names import element_name
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def conflict(a: Way, b: Way) -> bool:
     return True
 
 
-@dataclass
+@mutable
 class RaceDetector:
     """Records the accesses of the running task's iterations to memory."""
 

@@ -9,6 +9,7 @@ or compares with an object of this table (`eqn.primitive is LOAD`). Semantics of
 from __future__ import annotations
 
 import enum
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.frozen import frozen
@@ -92,25 +93,22 @@ class Primitive:
     """The operands that the derivative by each operand reads, or None if the result is not linear in that operand.
     None for an operation that is linear in no operand."""
 
-    @property
-    def structured(self) -> bool:
-        """True if it owns blocks."""
-        return self.blocks > 0
+    structured: bool = field(init=False)
+    """True if it owns blocks."""
+    is_access: bool = field(init=False)
+    """True if it touches an element of memory: `load`, `store`, `accum` or `atomic`."""
+    writes: bool = field(init=False)
+    """True if it changes memory."""
+    reads: bool = field(init=False)
+    """True if its result or effect depends on memory: an accumulation reads what it adds to."""
 
-    @property
-    def is_access(self) -> bool:
-        """True if it touches an element of memory: `load`, `store`, `accum` or `atomic`."""
-        return self.values is not None
-
-    @property
-    def writes(self) -> bool:
-        """True if it changes memory."""
-        return not _WRITES.isdisjoint(self.effects)
-
-    @property
-    def reads(self) -> bool:
-        """True if its result or effect depends on memory: an accumulation reads what it adds to."""
-        return not _READS.isdisjoint(self.effects)
+    def __post_init__(self) -> None:
+        # Stored, as passes ask for them some ten times for each equation.
+        own = object.__setattr__
+        own(self, "structured", self.blocks > 0)
+        own(self, "is_access", self.values is not None)
+        own(self, "writes", not _WRITES.isdisjoint(self.effects))
+        own(self, "reads", not _READS.isdisjoint(self.effects))
 
     def __repr__(self) -> str:
         return self.name

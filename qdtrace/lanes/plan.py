@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 
 from qdtrace.errors import TraceTypeError, TraceValueError, UnsupportedError, user_loc
-from qdtrace.frozen import frozen
+from qdtrace.frozen import frozen, mutable
 from qdtrace.trace import compat
 from qdtrace.trace.arguments import as_values
 from qdtrace.trace.buffers import Buffer
@@ -178,7 +178,7 @@ def is_value(x: Any) -> bool:
     return not isinstance(x, type) and any(hasattr(x, name) for name in known)
 
 
-@dataclass
+@mutable
 class Part:
     """The part of an argument that a lane selects, by an index for some of its axes."""
 
@@ -262,7 +262,7 @@ class Plan:
     """The function of one element as a jaxpr."""
 
 
-@dataclass
+@mutable
 class _Levels:
     sizes: list[int]
     axes: list[list[int | None]]
@@ -397,7 +397,7 @@ def _check_results(leaves: list[Any]) -> None:
             )
 
 
-@dataclass
+@mutable
 class _Call:
     levels: _Levels
     leaves: list[Any]
@@ -408,7 +408,7 @@ class _Call:
         return tree == self.tree and all(a is b for a, b in zip(leaves, self.leaves, strict=True))
 
 
-@dataclass
+@mutable
 class Probe:
     """Mode of a trace that looks for shapes, and for a `qd.vmap` that could join the loop."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -10,7 +10,7 @@ import numpy as np
 
 from qdtrace.backend import backend
 from qdtrace.errors import QdError, user_loc, warn
-from qdtrace.frozen import frozen
+from qdtrace.frozen import frozen, mutable
 from qdtrace.ir.program import ref_type
 from qdtrace.lengths.memory import Form, Place, on_host
 from qdtrace.lengths.opened import PinnedError, opened
@@ -50,7 +50,7 @@ class _Made:
     given: Given
 
 
-@dataclass(eq=False)
+@mutable(eq=False)
 class _Graph:
     """A graph that a function is traced to at some lengths."""
 

@@ -25,7 +25,7 @@ Never removes an atomic. Never moves anything. Linear in the size of the task ti
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import repeat
 from typing import TYPE_CHECKING, ClassVar
 
@@ -33,7 +33,7 @@ from qdtrace.analysis.index.definite_stores import filled_by
 from qdtrace.analysis.index.trips import surely_runs
 from qdtrace.analysis.location_table import LIMIT, SCAN, LocationTable
 from qdtrace.analysis.memory import MemoryLocation, TaskMemory
-from qdtrace.frozen import frozen
+from qdtrace.frozen import frozen, mutable
 from qdtrace.ir.dataflow import Flow
 from qdtrace.ir.memory import read, touched, written
 from qdtrace.ir.primitives import ACCUM, CELL, FOR, IF, STORE, WHILE
@@ -57,7 +57,7 @@ class DeadStores(Pass):
         return without_dead_stores(program, per_task=self.per_task)
 
 
-@dataclass(slots=True)
+@mutable(slots=True)
 class Borders:
     """References that are live before and after a task, and the dead stores that were removed from it."""
 

@@ -17,13 +17,13 @@ Moves no value into registers: `contract` and `memory` do that. Work per task is
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import count
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.machine import CPU
 from qdtrace.analysis.value_numbering import ValueNumbering
-from qdtrace.frozen import frozen
+from qdtrace.frozen import frozen, mutable
 from qdtrace.ir.memory import mode_of
 from qdtrace.ir.primitives import ATOMIC, LOAD, STORE
 from qdtrace.ir.program import Atom, Block, Literal, Program, Task, Var
@@ -69,7 +69,7 @@ class FuseTasks(Pass):
         return program
 
 
-@dataclass(slots=True)
+@mutable(slots=True)
 class _RefState:
     """The groups that access a reference: the last ones in running order, and those without dependents yet."""
 

@@ -6,14 +6,14 @@ so accesses of different tasks compare as they stand. A group keeps, per referen
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.cost import code_size, has_open_loop, operations, peak_live
 from qdtrace.analysis.index.affine import Flipped, Quotient
 from qdtrace.analysis.memory import TaskMemory
-from qdtrace.frozen import frozen
+from qdtrace.frozen import frozen, mutable
 from qdtrace.ir.memory import mode_of, reference
 from qdtrace.ir.primitives import ACCUM, ATOMIC, LOAD
 from qdtrace.ir.program import Eqn, Var
@@ -49,7 +49,7 @@ class Weight:
         return Weight(self.operations + other.operations, self.size + other.size, live, open_loop)
 
 
-@dataclass(eq=False)
+@mutable(eq=False)
 class Prepared:
     """A task rewritten over the index and head variables that tasks of the same range share."""
 
@@ -76,7 +76,7 @@ class Prepared:
         return self.original.name
 
 
-@dataclass(slots=True, eq=False)
+@mutable(slots=True, eq=False)
 class Member:
     """An access and its task."""
 
@@ -94,7 +94,7 @@ class Member:
         return mode_of(self.eqn), *[f.key for f in self.index]
 
 
-@dataclass(slots=True, eq=False)
+@mutable(slots=True, eq=False)
 class Group:
     """Tasks to be fused, in order."""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import reduce
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.affine import Form
+from qdtrace.frozen import mutable
 from qdtrace.ir.builder import scalar_var, unravel
 from qdtrace.ir.combining import combining, identity
 from qdtrace.ir.memory import values_of
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     """A box of elements: the range along each axis that is not one of components."""
 
 
-@dataclass(slots=True)
+@mutable(slots=True)
 class _Iteration:
     """An iteration of the task that scatters, some of whose equations are copied."""
 
@@ -39,7 +39,7 @@ class _Iteration:
     """Copies of its variables, by those of the task."""
 
 
-@dataclass(slots=True)
+@mutable(slots=True)
 class _Sum:
     """The combination of what reaches one element."""
 

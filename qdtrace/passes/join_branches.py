@@ -14,10 +14,10 @@ Comes first, so that later passes see both sides of the branch at once (an eleme
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, ClassVar
 
-from qdtrace.frozen import frozen
+from qdtrace.frozen import frozen, mutable
 from qdtrace.ir.primitives import IF, NOT
 from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var
 from qdtrace.ir.rebuild import Rebuilder
@@ -40,7 +40,7 @@ class JoinBranches(TaskPass):
         return task.rebuilt(_Joiner().rebuild_block(task.body))
 
 
-@dataclass(slots=True)
+@mutable(slots=True)
 class _Side:
     eqns: list[Eqn] = field(default_factory=list[Eqn])
     results: list[Atom] = field(default_factory=list[Atom])

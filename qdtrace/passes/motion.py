@@ -33,14 +33,13 @@ evaluate the head, so no load of memory that the task writes moves there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.index.definite_stores import FullBefore
 from qdtrace.analysis.index.ranges import Ranges, TaskRanges
 from qdtrace.analysis.index.trips import surely_runs, trip_count
 from qdtrace.analysis.slopes import has_finite_slopes
-from qdtrace.frozen import frozen
+from qdtrace.frozen import frozen, mutable
 from qdtrace.ir.faults import ITERATION, OF_SHARE
 from qdtrace.ir.memory import written
 from qdtrace.ir.primitives import CHECK, LOAD, Effect
@@ -109,7 +108,7 @@ def _has_constants(task: Task) -> bool:
     return False
 
 
-@dataclass(slots=True)
+@mutable(slots=True)
 class _Loop:
     """A loop around the current place, or the task."""
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 import sys
 import time
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.config import dump_directory
+from qdtrace.frozen import mutable
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.verify import VerifyError, verify_program
 from qdtrace.passes.fusion_decisions import format_decision
@@ -151,7 +152,7 @@ def _folder(directory: Path, run: int, name: str) -> Path:
     return folder
 
 
-@dataclass
+@mutable
 class Timer:
     """Observer that measures the seconds of each stage, in order: `timer.seconds["simplify"]`."""
 

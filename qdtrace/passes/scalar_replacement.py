@@ -27,7 +27,7 @@ Relies on `mem2reg`, which turns the cell that replaces the element into a carri
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.index.definite_stores import FullBefore
@@ -35,7 +35,7 @@ from qdtrace.analysis.index.ranges import TaskRanges
 from qdtrace.analysis.index.trips import CountedLoop
 from qdtrace.analysis.memory import MemoryLocation, TaskMemory, is_comparable
 from qdtrace.analysis.region_summary import Summaries, surely_runs
-from qdtrace.frozen import frozen
+from qdtrace.frozen import frozen, mutable
 from qdtrace.ir.combining import identity
 from qdtrace.ir.dataflow import Flow
 from qdtrace.ir.memory import mode_of, values_of
@@ -74,7 +74,7 @@ def _has_writing_loop(block: Block) -> bool:
     return any(outer.primitive.loops for around in writes for outer in around)
 
 
-@dataclass(slots=True)
+@mutable(slots=True)
 class _Uses:
     """The accesses of a loop to one location."""
 
@@ -86,7 +86,7 @@ class _Uses:
     """True if it is written in the condition of a `while`."""
 
 
-@dataclass(slots=True)
+@mutable(slots=True)
 class _Carried:
     """A location that a loop carries."""
 

@@ -16,13 +16,13 @@ more private memory than the machine has. Small arrays stay, as LLVM keeps many 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.machine import CPU
 from qdtrace.errors import UnsupportedError
-from qdtrace.frozen import frozen
+from qdtrace.frozen import frozen, mutable
 from qdtrace.ir.builder import Builder
 from qdtrace.ir.memory import first_index
 from qdtrace.ir.primitives import CELL
@@ -77,7 +77,7 @@ def _nbytes(cell: Eqn) -> int:
     return ref_type(cell.outvar).nbytes
 
 
-@dataclass(slots=True)
+@mutable(slots=True)
 class _Span:
     """The live range of a private array, in positions of equations."""
 
@@ -127,7 +127,7 @@ def _positions(body: Block) -> Iterator[tuple[Eqn, int, list[tuple[int, int]]]]:
     yield from walk(body, [])
 
 
-@dataclass(slots=True)
+@mutable(slots=True)
 class _Slot:
     """Memory that several arrays use one after the other."""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
+
+from qdtrace.frozen import mutable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from qdtrace.passes.fusion_decisions import Decision
 
 
-@dataclass
+@mutable
 class Recorder:
     """Observer that keeps the stages and decisions of one program, for a report."""
 

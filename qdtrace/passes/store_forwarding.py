@@ -30,13 +30,12 @@ times its depth: a reference has a limited number of facts.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from itertools import repeat
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.location_table import SCAN, LocationTable
 from qdtrace.analysis.memory import MemoryLocation, TaskMemory
-from qdtrace.frozen import frozen
+from qdtrace.frozen import frozen, mutable
 from qdtrace.ir.carries import Carry, carries_of, with_carries
 from qdtrace.ir.combining import combining
 from qdtrace.ir.dataflow import Flow
@@ -76,7 +75,7 @@ def forwarded(task: Task, note: Note | None = None) -> Task:
     return _Forwarder(memory, note).rebuild_task(task)
 
 
-@dataclass(eq=False, slots=True)
+@mutable(eq=False, slots=True)
 class _Choice:
     """The value of a location after an `if` whose sides leave different ones; made a result of it on demand."""
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 
+from qdtrace.frozen import mutable
 from qdtrace.sparse.gathering import Gathering
 from qdtrace.sparse.local import function_of_entries
 from qdtrace.trace.cells import local
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from qdtrace.sparse.reading import Reading
 
 
-@dataclass(eq=False)
+@mutable(eq=False)
 class Blocks:
     """An iteration of a loop."""
 

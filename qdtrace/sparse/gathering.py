@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
+from qdtrace.frozen import mutable
 from qdtrace.sparse.layouts import layout_of
 from qdtrace.sparse.reading import type_of
 from qdtrace.sparse.walk import Walk
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from qdtrace.trace.compat import JaxprEqn
 
 
-@dataclass(eq=False)
+@mutable(eq=False)
 class Gathering(Walk):
     """The walk that finds places. Active values are computed, too, if `values`: conditions may need them."""
 

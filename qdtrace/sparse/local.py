@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from qdtrace.frozen import mutable
 from qdtrace.sparse.reading import type_of
 from qdtrace.sparse.walk import Walk
 from qdtrace.trace.tree import body_of, bounds_of
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from qdtrace.trace.compat import JaxprEqn
 
 
-@dataclass(eq=False)
+@mutable(eq=False)
 class Local(Walk):
     """The walk of a pure function: `entries` are what the argument's loads give, in their order."""
 

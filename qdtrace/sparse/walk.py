@@ -8,12 +8,13 @@ differentiates: no memory is left in it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
 
+from qdtrace.frozen import mutable
 from qdtrace.sparse.reading import type_of
 from qdtrace.trace import compat, markers
 from qdtrace.trace.compat import Literal
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 _WRITES = {markers.store_p, markers.accum_p}
 
 
-@dataclass(eq=False)
+@mutable(eq=False)
 class Walk(ABC):
     """A walk through a body."""
 

@@ -10,10 +10,11 @@ import contextlib
 import itertools
 import weakref
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import QdError, TraceValueError, user_loc
+from qdtrace.frozen import mutable
 from qdtrace.trace import compat
 from qdtrace.trace.diagnosis.results import Unused
 
@@ -36,7 +37,7 @@ def new_uid() -> int:
     return next(_uids)
 
 
-@dataclass(eq=False)
+@mutable(eq=False)
 class OpenRegion:
     """A loop or a condition whose body is being traced."""
 
@@ -54,7 +55,7 @@ class OpenRegion:
     """Called with the condition of a `qd.break_if`, if several loops are one to the user."""
 
 
-@dataclass(eq=False)
+@mutable(eq=False)
 class PendingSum:
     """`b[i] + v` made by `b[i] += v`, until it is stored: then it is an accumulation."""
 
@@ -65,7 +66,7 @@ class PendingSum:
     """The statement that made it, if that has the form `place += value`."""
 
 
-@dataclass(eq=False)
+@mutable(eq=False)
 class TraceContext:
     """State of one trace."""
 

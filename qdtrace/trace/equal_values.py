@@ -7,11 +7,12 @@ of the user's. Equations that do the same to equal operands give equal values; r
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from qdtrace.frozen import mutable
 from qdtrace.trace import markers
 from qdtrace.trace.compat import JaxprEqn, Literal, Tracer, Var
 
@@ -25,7 +26,7 @@ _LIMIT = 1000
 """Most pairs of variables to look at. Indices need few; values that need more are taken for different."""
 
 
-@dataclass
+@mutable
 class History:
     """Record of equations, constants, reads and writes so far."""
 

@@ -11,7 +11,6 @@ for both.
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -21,6 +20,7 @@ from jax import lax
 from jax.core import ShapedArray
 from jax.interpreters import batching
 
+from qdtrace.frozen import mutable
 from qdtrace.trace import compat
 from qdtrace.trace.compat import JaxprEqn, Literal, Primitive
 from qdtrace.trace.markers import for_p
@@ -116,7 +116,7 @@ def _access(eqn: JaxprEqn, array: str, out: list[JaxprEqn], makers: dict[Atom, i
     return eqn if all(a is b for a, b in zip(operands, eqn.invars, strict=True)) else eqn.replace(invars=operands)
 
 
-@dataclass
+@mutable
 class _Access:
     """A subscript, with the equations in front of it and which of them made a variable."""
 

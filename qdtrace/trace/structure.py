@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from qdtrace.frozen import mutable
 from qdtrace.trace import compat
 from qdtrace.trace.compat import named
 from qdtrace.trace.markers import BEGINS, REGIONS
@@ -22,7 +23,7 @@ NAMES = {"for": "qd.range", "while": "qd.while_", "when": "qd.when", "root": "fu
 """User-visible name of each kind of region."""
 
 
-@dataclass(eq=False)
+@mutable(eq=False)
 class OpenBody:
     """A body that is still read: of a region, or of the function itself, whose kind is `root`."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ import numpy as np
 from jax.interpreters import ad
 
 from qdtrace.errors import GradientError, QdError, old_value_refused
+from qdtrace.frozen import mutable
 from qdtrace.trace import compat, markers
 from qdtrace.trace.context import new_uid
 from qdtrace.trace.importer.registry import TAUGHT
@@ -56,7 +57,7 @@ def has_tangent(var: Atom) -> bool:
     return bool(jnp.issubdtype(var.aval.dtype, jnp.inexact))
 
 
-@dataclass
+@mutable
 class Along:
     """The walk over items in one direction; `tangents` has the tangent of each variable that has one."""
 

@@ -8,9 +8,10 @@ the same variables, so that a variable has one name in all of a function. A `whi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from qdtrace.frozen import mutable
 from qdtrace.trace.markers import REGIONS
 from qdtrace.trace.source import eqn_loc
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from qdtrace.trace.jaxprs import Atom
 
 
-@dataclass(eq=False)
+@mutable(eq=False)
 class Root:
     """The equations of a function, or of a jaxpr inside of `lax` control flow."""
 

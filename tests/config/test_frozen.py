@@ -1,4 +1,4 @@
-"""`frozen` beside `dataclass(frozen=True)`: drawn classes have the same values, equality, hash, texts and errors."""
+"""`frozen` and `mutable` beside `dataclass`: drawn classes have the same values, equality, hash, texts and errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from qdtrace.errors import Loc
-from qdtrace.frozen import frozen
+from qdtrace.frozen import frozen, mutable
 
 NAN = float("nan")
 VALUES = (0, 1, -0.0, "a", (1, NAN), None, (), 1.5, True)
@@ -83,6 +83,40 @@ def test_it_is_as_the_standard_one(seed: int, slots: bool, eq: bool) -> None:
                 delattr(one, name)
         changed = {f.name: 7 for f in fields(ours) if f.init}
         assert asdict(replace(one, **changed)) == asdict(replace(other, **changed))
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("slots", [False, True])
+@pytest.mark.parametrize("eq", [False, True])
+def test_a_mutable_one_is_as_the_standard_one(seed: int, slots: bool, eq: bool) -> None:
+    ours = drawn(seed, mutable(slots=slots, eq=eq))
+    theirs = drawn(seed, dataclass(slots=slots, eq=eq))
+    draw = random.Random(seed)
+    made: list[tuple[Any, Any]] = []
+    for count in [*range(len(fields(ours)) + 2)] * 2:
+        given = draw.choices(VALUES, k=count)
+        one, other = (outcome(functools.partial(kind, *given)) for kind in (ours, theirs))
+        if isinstance(one, ours):
+            made.append((one, other))
+        else:
+            assert one == other  # the same error
+    for one, other in made:
+        for f in draw.sample(fields(ours), k=len(fields(ours)) // 2):
+            value = draw.choice(VALUES)
+            setattr(one, f.name, value)
+            setattr(other, f.name, value)
+        assert repr(one) == repr(other)
+        by_value = outcome(functools.partial(hash, one)) == (TypeError, "unhashable type: 'Drawn'")
+        assert by_value is eq
+        assert hasattr(one, "__dict__") is hasattr(other, "__dict__")
+    for (a, b), (c, d) in product(made, repeat=2):
+        assert (a == c) is (b == d)
+
+
+@pytest.mark.parametrize("decorate", [frozen, mutable])
+def test_a_field_without_default_behind_one_with_is_refused(decorate: Any) -> None:
+    with pytest.raises(TypeError, match="non-default argument 'b' follows default argument"):
+        decorate(type("Mixed", (), {"__annotations__": {"a": "int", "b": "int"}, "a": 1}))
 
 
 @frozen(slots=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
-from qdtrace.frozen import frozen
+from qdtrace.frozen import frozen, mutable
 
 if TYPE_CHECKING:
     from lowering.llvm.descriptions import GlobalMemory
@@ -25,7 +25,7 @@ class ChunkCopy:
     """Number of copies: lane l uses copy `l % count`."""
 
 
-@dataclass(slots=True)
+@mutable(slots=True)
 class Accumulators:
     """The sums and copies that the strategies of a plan have opened."""
 

@@ -20,13 +20,14 @@ loop that is made.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from lowering.llvm.facts import TaskFacts
 from lowering.simd.divergence.refill import find_refill
 from qdtrace.analysis.cost import code_size
+from qdtrace.frozen import mutable
 from qdtrace.ir.faults import checks_of
 from qdtrace.ir.primitives import CELL, FOR, IF, TELL, WHILE
 from qdtrace.ir.program import Block, Eqn, Literal, Var, literal
@@ -48,7 +49,7 @@ STEPS_SIZE = 200
 """The most operations in the code of time steps that are flattened: it is emitted three times."""
 
 
-@dataclass(eq=False)
+@mutable(eq=False)
 class FlatFacts(TaskFacts):
     """Facts about a flattened task, with the references and the numbers of checks of the task that it was made of."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from lowering.simd.divergence.span_parts import cut_spans
 from lowering.simd.lane_facts import LaneFacts
 from lowering.simd.shape import LONG_BODY, Shape, choose_shape
 from qdtrace.analysis.uniformity import Uniformity, analyse_uniformity
-from qdtrace.frozen import frozen
+from qdtrace.frozen import frozen, mutable
 from qdtrace.ir.faults import checks_of
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Eqn, Task, Var
 
 
-@dataclass(eq=False)
+@mutable(eq=False)
 class PartFacts(TaskFacts):
     """Facts about a part of a task: it takes the references of the whole, then those that the parts share."""
 

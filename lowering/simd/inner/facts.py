@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from lowering.simd.inner.scans import scan_of, scheduled
 from qdtrace.analysis.index.injectivity import Injectivity
 from qdtrace.analysis.index.trips import loop_values
 from qdtrace.analysis.uniformity import Uniformity, analyse_uniformity
-from qdtrace.frozen import frozen
+from qdtrace.frozen import frozen, mutable
 from qdtrace.ir.carries import carried_params
 from qdtrace.ir.memory import indices_of, reference
 from qdtrace.ir.primitives import ACCUM, ADD, ATOMIC, BOUND, FOR, LANE_MAX, LOAD, MAX, MIN, SUB
@@ -33,7 +32,7 @@ SUMMED = frozenset({DType.f32, DType.f64, DType.i32, DType.i64, DType.u32, DType
 """Dtypes of carries that lanes may sum apart: narrower ones round or wrap after each operation."""
 
 
-@dataclass(eq=False)
+@mutable(eq=False)
 class InnerFacts(TaskFacts):
     """Facts about a loop as a task over its trips; values from outside of it are as in the task around it."""
 

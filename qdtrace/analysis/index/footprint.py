@@ -8,7 +8,7 @@ not affine may be anywhere on its axis.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from qdtrace.analysis.index.intervals import range_of_dtype
 from qdtrace.analysis.index.mixed_radix import MixedRadix, all_values, distinct_values, values_of
 from qdtrace.analysis.index.progression import Progression
 from qdtrace.analysis.index.trips import loop_values
-from qdtrace.frozen import frozen
+from qdtrace.frozen import frozen, mutable
 from qdtrace.ir.primitives import FOR
 from qdtrace.ir.program import Var
 from qdtrace.ir.walk import walk_task
@@ -47,7 +47,7 @@ class Box:
     """Keys of the indices if the box is not `known`: other indices within the same spans may be other elements."""
 
 
-@dataclass
+@mutable
 class Elements:
     """The elements of one reference that some accesses touch."""
 

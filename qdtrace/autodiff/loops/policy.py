@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.machine import CPU
 from qdtrace.autodiff.loops.thinning import slots_for
-from qdtrace.frozen import frozen
+from qdtrace.frozen import frozen, mutable
 
 if TYPE_CHECKING:
     from qdtrace.analysis.machine import ReverseLimits
@@ -145,7 +145,7 @@ def choose_storage(
     return choice
 
 
-@dataclass(slots=True)
+@mutable(slots=True)
 class Stacks:
     """The memory of a lane for the loops of a program, and the choices made so far."""
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import ast
 import contextlib
 import sys
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import TraceValueError, frame_loc, user_loc, warn
+from qdtrace.frozen import mutable
 from qdtrace.trace.context import get_current
 from qdtrace.trace.diagnosis.bytecode import code_map
 from qdtrace.trace.diagnosis.results import result_of
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from qdtrace.trace.context import TraceContext
 
 
-@dataclass(eq=False)
+@mutable(eq=False)
 class Fork:
     """A buffer that a call changed and returned as another object."""
 

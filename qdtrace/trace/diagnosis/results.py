@@ -11,11 +11,11 @@ import contextlib
 import inspect
 import sys
 import weakref
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import TraceValueError, frame_loc, warn
-from qdtrace.frozen import frozen
+from qdtrace.frozen import frozen, mutable
 from qdtrace.trace.diagnosis.bytecode import code_map
 from qdtrace.trace.diagnosis.statement import running_in
 from qdtrace.tracebacks import is_hidden, user_frame
@@ -100,14 +100,14 @@ def _is_plain(target: ast.Tuple | ast.List) -> bool:
     return not any(isinstance(item, ast.Starred) for item in target.elts)
 
 
-@dataclass
+@mutable
 class Use:
     """Record of whether a loop or a condition was entered."""
 
     is_made: bool = False
 
 
-@dataclass
+@mutable
 class Unused:
     """The loops and conditions of a trace that nobody has entered so far."""
 

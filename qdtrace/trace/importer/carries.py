@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from qdtrace.errors import TraceValueError
+from qdtrace.frozen import mutable
 from qdtrace.ir.program import Atom, Var
 from qdtrace.trace.importer.memory import UNROLL
 from qdtrace.trace.importer.values import (
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from qdtrace.trace.jaxprs import Shaped
 
 
-@dataclass(eq=False)
+@mutable(eq=False)
 class Carry:
     """Representation of one carried value: scalars, private memory, or (a handle) nothing at all."""
 

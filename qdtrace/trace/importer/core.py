@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -11,6 +10,7 @@ import numpy as np
 from jax.core import Tracer
 
 from qdtrace.errors import TraceValueError, UnsupportedError
+from qdtrace.frozen import mutable
 from qdtrace.ir.types import DType
 from qdtrace.trace import compat
 from qdtrace.trace.dtypes import is_key
@@ -55,7 +55,7 @@ LARGE_CONSTANT = 64
 """Constants of more elements are kept in memory from the start."""
 
 
-@dataclass(eq=False)
+@mutable(eq=False)
 class LoopFlow:
     """Flags of the innermost loop of markers: it was left by a break; the rest of this iteration is skipped."""
 

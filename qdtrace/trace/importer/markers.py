@@ -6,13 +6,13 @@ the iteration, on which the rest of the enclosing blocks is guarded; a break set
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from qdtrace.analysis.index.trips import CountedLoop, unsigned
 from qdtrace.errors import TraceValueError
+from qdtrace.frozen import mutable
 from qdtrace.ir.builder import scalar_var
 from qdtrace.ir.custom import Part
 from qdtrace.ir.faults import ITERATION
@@ -206,7 +206,7 @@ def _handle(imp: Importer, value: EnvValue) -> Var:
     return value.var
 
 
-@dataclass
+@mutable
 class _Place:
     """Elements of a reference that an access with indices and static slices names."""
 

@@ -6,12 +6,13 @@ numbers are pairs: an element is a tuple of two atoms.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from qdtrace.frozen import mutable
 from qdtrace.ir.program import Atom, Literal, Var, ref_type
 from qdtrace.trace.physical import is_pair
 
@@ -27,7 +28,7 @@ Pair: TypeAlias = tuple[Atom, ...]
 Element: TypeAlias = Atom | Pair
 
 
-@dataclass(eq=False, slots=True)
+@mutable(eq=False, slots=True)
 class RefValue:
     """A handle: a buffer or a cell that memory markers act on."""
 
@@ -57,7 +58,7 @@ def _logical(var: Var, pair: bool) -> tuple[int, ...]:
     return shape[:-1] if pair else shape
 
 
-@dataclass(eq=False)
+@mutable(eq=False)
 class ArrayRef(MemoryArray):
     """An array whose content is in a global reference that nothing writes."""
 
@@ -70,7 +71,7 @@ class ArrayRef(MemoryArray):
         self.shape, self.dtype = _logical(self.var, self.pair), self.var.dtype
 
 
-@dataclass(eq=False)
+@mutable(eq=False)
 class PrivateArray(MemoryArray):
     """An array in private memory. `holders` counts who still needs this content; at 0 it may be updated in place."""
 
@@ -109,7 +110,7 @@ class Waiting(MemoryArray):
             hold(base, -1)
 
 
-@dataclass(eq=False)
+@mutable(eq=False)
 class View(Waiting):
     """Elements of another array: `index` gives the base's index from one's own."""
 
@@ -129,7 +130,7 @@ class View(Waiting):
         super().__post_init__()
 
 
-@dataclass(eq=False)
+@mutable(eq=False)
 class Formula(Waiting):
     """Elements computed from the index and from other arrays, each time that they are read."""
 
