@@ -82,7 +82,7 @@ def kept(make: Callable[..., bytes], folder: Path) -> Callable[[str, Target | De
     @wraps(make)
     def found(text: str, machine: Target | Device) -> bytes:
         to = getattr(machine, "target", machine)
-        parts = (versions, to.triple, to.cpu, to.features, to.data_layout, text)
+        parts = (versions, to.triple, to.cpu, to.features, to.data_layout, to.level, text)
         file = folder / hashlib.sha256(repr(parts).encode()).hexdigest()
         try:
             return file.read_bytes()

@@ -99,8 +99,9 @@ def link_text(
     target: Target,
     cache: ArtifactCache | None,
 ) -> Mapping[str, int]:
-    """Returns the addresses that an LLVM module exports; it is emitted and compiled only if no cache has the key."""
-    artifact = load_or_make(key, lambda: Artifact(object_code(text(), target), {}), cache)
+    """Returns the addresses that a module of the host exports: the launcher, or a handler. It is emitted and compiled
+    only if no cache has the key."""
+    artifact = load_or_make(key, lambda: Artifact(object_code(text(), target.quick), {}), cache)
     return make_runnable(f"{prefix}_{key}", artifact, exports, imports, target)
 
 
@@ -124,7 +125,8 @@ def math_function(symbol: str, target: Target, cache: ArtifactCache | None) -> i
     key = artifact_key(digest("maths", symbol), target)
 
     def make() -> int:
-        return link_text("maths", key, lambda: emission().module_of(symbol), (symbol,), {}, target, cache)[symbol]
+        artifact = load_or_make(key, lambda: Artifact(object_code(emission().module_of(symbol), target), {}), cache)
+        return make_runnable(f"maths_{key}", artifact, (symbol,), {}, target)[symbol]
 
     return _maths.get(key, make)
 

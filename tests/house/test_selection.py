@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 from itertools import groupby, product
 from pathlib import Path
 from types import SimpleNamespace
@@ -280,11 +281,13 @@ def test_code_is_made_once_for_equal_modules_targets_and_sources(
     assert kept_code.kept(make, tmp_path)("b", wide) == b"b for x86-64-v4"  # another process
     assert made == [("a", "x86-64-v4"), ("b", "x86-64-v4"), ("a", "x86-64-v3")]
     assert len([*tmp_path.iterdir()]) == 3
+    assert code("a", replace(wide, level=0)) == b"a for x86-64-v4"
+    assert len(made) == 4
     changed = tmp_path / "target.py"
     changed.write_text("other passes")
     monkeypatch.setattr(kept_code, "_CALLERS", (SimpleNamespace(__file__=changed),))
     assert kept_code.kept(make, tmp_path)("a", wide) == b"a for x86-64-v4"
-    assert len(made) == 4
+    assert len(made) == 5
 
 
 def test_code_that_cannot_be_made_is_not_kept(tmp_path: Path) -> None:
