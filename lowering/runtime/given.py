@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 _made: Once[str] = Once()
 _spare = np.empty(1, np.int64)  # memory for places that no task uses
+SPARE = _spare.__array_interface__["data"][0]
+"""Its address."""
 
 
 @frozen
@@ -58,7 +60,7 @@ class GivenProgram:
 
     def run(self, addresses: Sequence[int]) -> None:
         """Runs the program in memory at these addresses, and returns at its end. Raises XLA's error if it fails."""
-        further = [_spare.__array_interface__["data"][0]] * (self.slots - len(addresses))
+        further = [SPARE] * (self.slots - len(addresses))
         self._call(np.array([*addresses, *further], np.int64).view(np.int32)).block_until_ready()
 
     @functools.cached_property

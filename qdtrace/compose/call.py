@@ -19,6 +19,7 @@ from qdtrace.compose.direct import leading, runs_by
 from qdtrace.compose.garbage import paused_garbage_collection
 from qdtrace.compose.several_devices import lowered
 from qdtrace.compose.stack_chunk import in_one_chunk
+from qdtrace.compose.staged_program import StagedProgram
 from qdtrace.counters import count, timed
 from qdtrace.errors import BackendError
 from qdtrace.frozen import frozen
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from jax.core import ShapedArray
 
     from qdtrace.backend import Compiled
-    from qdtrace.compose.staged_program import StagedProgram
 
 
 @frozen
@@ -107,5 +107,7 @@ def _batch(operands: Sequence[Any], dims: Sequence[int | None], *, staged: Stage
 
 
 call_p.def_abstract_eval(_abstract_eval)
+if compat.weak_types is not None:
+    compat.weak_types.add(StagedProgram)
 runs_by(call_p, "staged", _run_on, origin=None)
 batching.primitive_batchers[call_p] = _batch

@@ -17,7 +17,7 @@ from qdtrace.ir.faults import checks_of
 from qdtrace.ir.platforms import asks_platform, on_platform
 from qdtrace.ir.primitives import CUSTOM
 from qdtrace.ir.printer import print_program
-from qdtrace.ir.program import Literal, Stage
+from qdtrace.ir.program import Literal, Stage, ref_type
 from qdtrace.ir.tells import with_records, without_memory
 from qdtrace.ir.walk import blocks_of, walk_program
 from qdtrace.progress import doing
@@ -73,8 +73,8 @@ class StagedProgram:
     """A traced program with its compile options, in a form that JAX can hash and compare.
 
     Two are equal if their printed graphs are. A graph is printed only if another one of equal hash turns up: most are
-    traced once, and printing one takes as long as a pass over it. The hash includes constants, as the programs of a
-    function that repeats itself often differ in nothing else.
+    traced once, and printing one takes as long as a pass over it. The hash includes constants and shapes: programs of a
+    function that repeats itself, or is called at many lengths, often differ in nothing else.
     """
 
     with_rules: Program
@@ -162,7 +162,8 @@ class StagedProgram:
     def _hash(self) -> int:
         program = self.program
         constants = (a for e in walk_program(program) for a in e.invars if a.__class__ is Literal)
-        return hash((program.name, len(program.tasks), len(program.params), self.options, *constants))
+        shapes = tuple([ref_type(v).shape for v in program.params])
+        return hash((program.name, len(program.tasks), shapes, self.options, *constants))
 
     @functools.cached_property
     def text(self) -> str:

@@ -122,7 +122,7 @@ def trace_adjoint(call: Trace, leaves: Sequence[Any], moved: Sequence[int]) -> T
     return Trace(
         skeleton_of(tangents.program),
         tangents,
-        (*call.operands, *adjoints, *map(Known, found.constants)),
+        (*call.operands, *adjoints, *map(Known, tangents.constants)),
         tuple([Made(places[k]) if k in places else Known(np.zeros(leaves[k].shape, leaves[k].dtype)) for k in moved]),
         jax.tree.structure([0] * len(moved)),
         Derivative(base, (), out, mask),

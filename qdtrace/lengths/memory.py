@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -25,15 +26,17 @@ CACHE_LINE = 64
 """Bytes; XLA's arrays begin at a multiple of it."""
 
 
-def address_of(array: np.ndarray) -> int:
-    """Returns the address of an array."""
-    return array.__array_interface__["data"][0]
-
-
-def on_host(value: Any, dtype: np.dtype) -> tuple[np.ndarray, int]:
-    """Returns an operand as an array in memory that code can read, and its address; a copy if that of NumPy is not."""
+def on_host(value: Any, dtype: np.dtype) -> tuple[Any, int]:
+    """Returns an operand in memory that code can read, and its address; a copy if that of NumPy is not."""
+    if isinstance(value, jax.Array) and value.ndim < 2 and value.dtype == dtype:  # of more axes it may have any order
+        address = value.block_until_ready().unsafe_buffer_pointer()
+        if address % CACHE_LINE == 0 or not value.ndim:
+            return value, address
+    if type(value) in (bool, int, float):
+        array = np.array(value, dtype)
+        return array, array.__array_interface__["data"][0]
     array = np.asarray(value)
-    address = address_of(array)
+    address = array.__array_interface__["data"][0]
     if array.dtype == dtype and array.flags.c_contiguous and (address % CACHE_LINE == 0 or not array.ndim):
         return array, address
     made, address = Place(array.shape, dtype).empty()
@@ -55,7 +58,7 @@ class Place:
     def empty(self) -> tuple[np.ndarray, int]:
         """Returns an array of undefined content, whose memory JAX takes over without a copy, and its address."""
         memory = np.empty(prod(self.shape) * self.dtype.itemsize + CACHE_LINE, np.uint8)
-        address = address_of(memory)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(memory.data))  # NumPy's ways make a dictionary
         first = -address % CACHE_LINE
         return np.ndarray(self.shape, self.dtype, memory, first), address + first
 
@@ -109,7 +112,7 @@ class Form:
         made = [place.empty() for place in self.places]
         for place, (array, _) in zip(self.places, made, strict=True):
             if place.before is not None:
-                array[...] = operands[place.before][0]
+                array[...] = np.asarray(operands[place.before][0])
             elif place.initial is not None:
                 array.fill(place.initial)
         addresses = [address for _, address in (*operands, *self.numbers, *made)]

@@ -55,6 +55,7 @@ AbstractRef = _private("state.types", "AbstractRef")
 GSPMDSharding = _private("sharding_impls", "GSPMDSharding")  # an array's sharding as XLA writes it, without a mesh
 batched_device_put = _private("interpreters.pxla", "batched_device_put")  # of arrays of NumPy, without looking at them
 eval_trace = _private("core", "eval_trace")  # the trace that runs what it is given
+weak_types = _private("util", "weakref_cache_key_types")  # of parameters that caches of traces do not keep alive
 ClosedJaxpr = _private("core", "ClosedJaxpr")  # jax 0.12 has none: a jaxpr has its constants
 
 __all__ = [

@@ -28,11 +28,11 @@ from qdtrace.trace.importer.registry import TAUGHT
 from qdtrace.trace.inlined_rules import RULED, refused_rule
 from qdtrace.trace.rules_along import rule_along
 from qdtrace.trace.source import eqn_loc
-from qdtrace.trace.structure import closed_over, named, on_operands, with_bodies
-from qdtrace.trace.tree import captured, equations_in
+from qdtrace.trace.structure import closed_over, named, on_operands, region_of, with_bodies
+from qdtrace.trace.tree import bounds_of, captured, equations_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
     from qdtrace.trace.compat import Jaxpr, JaxprEqn, Primitive, Var
     from qdtrace.trace.jaxprs import Atom
@@ -75,6 +75,8 @@ class Along:
         makes = {e.params["uid"] for e in eqns if e.primitive in markers.MAKERS}
         if not any(v in self.tangents for v in read) and makes.isdisjoint(_twins.get() or ()):
             return [on_operands(e, self.renamed) for e in eqns]
+        if len(eqns) == 1 and eqns[0].primitive in markers.REGIONS:
+            return [self._region(eqns[0])]
         defined = dict.fromkeys(v for e in eqns for v in e.outvars)
         here = Counter(_reads(eqns))
         invars = [v for v in read if v not in defined]
@@ -91,6 +93,16 @@ class Along:
             if is_nonzero:
                 self.tangents[var] = self._variable(next(results))
         return out
+
+    def _region(self, eqn: JaxprEqn) -> JaxprEqn:
+        """Returns a region whose body has tangents, as JAX makes it of the rule of regions, without a trace of it."""
+        names = captured(eqn.params)
+        given = {v: self.tangents[v] for v in names if v in self.tangents}
+        values = dict(zip(names, named(names, self.renamed), strict=True))
+        params, env, constants = _region_along(eqn.params, values, given)
+        self.constants.update(constants)
+        made = region_of(eqn, bounds_of(eqn), params["jaxprs"])
+        return on_operands(made, {**self.renamed, **env})
 
     def _variable(self, atom: Atom) -> Var:
         if not isinstance(atom, compat.Literal):
@@ -270,17 +282,30 @@ def _twin_of_atomic(primitive: Primitive, primals: Operands, tangents: Tangents,
     return out, primitive.bind(handle, value, *primals[2:], **params)
 
 
+def _region_along(
+    params: Params, values: Mapping[Var, Any], given: Mapping[Var, Any]
+) -> tuple[Params, dict[Var, Any], dict[Var, Any]]:
+    """Returns parameters of a region whose body has tangents, what its free variables stand for, and known values.
+
+    `values` are those of what the region takes from outside, `given` the tangents. Nothing is differentiated through
+    the condition of a loop.
+    """
+    own, (body, *tests) = params["own"], params["jaxprs"]
+    outside = body.invars[own:]
+    made, constants, _ = _tangents_of(body.invars, (), body.eqns, given)
+    operands = [*(values[v] for v in outside), *(given[v] for v in outside if v in given)]
+    env = {**values, **dict(zip(made.invars[own:], operands, strict=True))}
+    jaxprs = closed_over(made.eqns, made.invars[:own]), *tests
+    return {**params, "jaxprs": jaxprs}, env, dict(zip(made.constvars, constants, strict=True))
+
+
 def _tangents_of_region(primitive: Primitive, primals: Operands, tangents: Tangents, params: Params) -> Both:
-    """Binds the region with a body that has tangents; nothing is differentiated through the condition of a loop."""
-    count, own, (body, *tests) = params["bounds"], params["own"], params["jaxprs"]
-    names, outside = captured(params), body.invars[own:]
+    count, names = params["bounds"], captured(params)
     values: dict[Var, Any] = dict(zip(names, primals[count:], strict=True))
     given = {v: t for v, t in zip(names, tangents[count:], strict=True) if type(t) is not ad.Zero}
-    made, constants, _ = _tangents_of(body.invars, (), body.eqns, given)
-    operands = [*(values[v] for v in outside), *(given[v] for v in outside if v in given), *constants]
-    values.update(zip((*made.invars[own:], *made.constvars), operands, strict=True))
-    params = {**params, "jaxprs": (closed_over(made.eqns, made.invars[:own]), *tests)}
-    primitive.bind(*primals[:count], *(values[v] for v in captured(params)), **params)
+    params, env, constants = _region_along(params, values, given)
+    env |= constants
+    primitive.bind(*primals[:count], *(env[v] for v in captured(params)), **params)
     return [], []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -13,9 +14,12 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+from jax.experimental.layout import Format, Layout
+from jax.sharding import SingleDeviceSharding
 
 import qdtrace as qd
 from lowering.backend import CpuBackend
+from qdtrace.compose.staged_program import StagedProgram
 from qdtrace.config import options_from
 from qdtrace.ir.parser import parse_program
 from qdtrace.lengths import calls
@@ -93,6 +97,56 @@ def test_lengths_that_were_equal_by_chance() -> None:
     met(f, *((ones(n), ones(n)) for n in (4, 5, 7)))
     for n, m in ((6, 6), (6, 9), (9, 3), (3, 9)):
         same_bits(f(ones(n), ones(m)), ones(n) + m)
+
+
+@pytest.mark.parametrize("around", [lambda f: f, jax.grad])
+def test_traces_are_not_kept(around: Any) -> None:
+    def sines(x: Any) -> Any:
+        total = qd.zeros((), x.dtype)
+        for i in qd.range(x.shape[0]):
+            total[()] += jnp.sin(x[i])
+        return total
+
+    def alive() -> list[StagedProgram]:
+        gc.collect()
+        return [x for x in gc.get_objects() if type(x) is StagedProgram]
+
+    f = met(around(qd.jit(sines, sizes="any")), *((ones(n),) for n in (4, 5, 7, 8)))
+    before = alive()  # others may go meanwhile
+    for n in range(20, 24):
+        f(ones(n))
+    assert {id(x) for x in alive()} <= {id(x) for x in before}
+
+
+def test_operands_in_memory_of_any_kind() -> None:
+    @partial(qd.jit, sizes="any")
+    def f(x: Any, k: Any, a: Any) -> Any:
+        for i in qd.range(x.shape[0]):
+            x[i] = x[i] * k + a[i, 1]
+        return x
+
+    met(f, *((ones(n), 2, jnp.ones((n, 2))) for n in (4, 5, 7)))
+    for n in (6, 9):
+        x, a = np.arange(n, dtype=np.float32), np.arange(2 * n, dtype=np.float32).reshape(n, 2)
+        shifted = np.arange(n + 1, dtype=np.float32)[1:]  # begins in the middle of a line of the cache
+        columns = jax.device_put(a, Format(Layout((1, 0)), SingleDeviceSharding(jax.devices("cpu")[0])))
+        for given in (jnp.asarray(x), x, shifted):
+            for rows in (jnp.asarray(a), a, np.asfortranarray(a), columns):
+                for k in (3, np.float32(3), jnp.float32(3)):
+                    same_bits(f(given, k, rows), jnp.asarray(np.asarray(given) * 3 + a[:, 1]))
+        assert (shifted == np.arange(1, n + 1)).all()
+
+
+def test_a_number_that_its_type_cannot_hold() -> None:
+    @partial(qd.jit, sizes="any")
+    def f(x: Any, k: Any) -> Any:
+        for i in qd.range(x.shape[0]):
+            x[i] = x[i] + k
+        return x
+
+    met(f, *((jnp.arange(n), 2) for n in (4, 5, 7, 8)))
+    with pytest.raises(OverflowError):
+        f(jnp.arange(8), 1 << 40)
 
 
 def test_functions_that_look_at_the_length() -> None:
