@@ -1,11 +1,11 @@
 """Runs emitted Triton source on NumPy memory, without torch: on a GPU where there is one, else by its interpreter.
 
-The interpreter is changed in seven places: a float of 16 bits is rounded as the hardware does (it drops bits of bf16);
-comparisons give bools (it takes what they give for the operands' dtype);
-sums and scans of a block are made in halves (it calls the combining function for each element); `range` gives Triton
-values (it gives Python's); a number whose bits are all set may be unsigned (some releases convert -1, which NumPy
-refuses); `fma` rounds once (some releases: twice); and functions of the device library are NumPy's and SciPy's (it has
-none).
+The interpreter is changed in eight places: it makes Triton's language its own once a launch (it does at each call); a
+float of 16 bits is rounded as the hardware does (it drops bits of bf16); comparisons give bools (it takes what they
+give for the operands' dtype); sums and scans of a block are made in halves (it calls the combining function for each
+element); `range` gives Triton values (it gives Python's); a number whose bits are all set may be unsigned (some
+releases convert -1, which NumPy refuses); `fma` rounds once (some releases: twice); and functions of the device library
+are NumPy's and SciPy's (it has none).
 """
 
 from __future__ import annotations
@@ -157,6 +157,24 @@ def _range(*bounds: Any) -> Iterator[Any]:
         yield _tensor(np.asarray(k, kind), dtype)
 
 
+def _patch_once(patch: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """What makes Triton's language the interpreter's, once a launch: each call of a function of the kernel does so."""
+    done: set[tuple[int, ...]] = set()
+
+    def patched(fn: Any) -> Any:
+        key = tuple(id(value) for value in fn.__globals__.values() if value in (tl, tl.core))
+        if key in done:
+            return None
+        scope = patch(fn)
+        if not done:
+            restore = scope.restore
+            scope.restore = lambda: (done.clear(), restore())
+        done.add(key)
+        return scope
+
+    return patched
+
+
 @contextlib.contextmanager
 def _interpreted() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch, np.errstate(all="ignore"):
@@ -168,6 +186,7 @@ def _interpreted() -> Iterator[None]:
         patch.setattr(interpreter.InterpreterBuilder, "create_fma", _fma)
         patch.setattr(interpreter.ReduceOps, "apply_impl", _reduce)
         patch.setattr(interpreter.ScanOps, "apply_impl", _scan)
+        patch.setattr(interpreter, "_patch_lang", _patch_once(interpreter._patch_lang))
         patch.setattr(interpreter.GridExecutor, "_init_args_hst", lambda self, args, kwargs: (args, kwargs))
         patch.setattr(interpreter.GridExecutor, "_restore_args_dev", lambda self, *args: None)
         for name in FUNCTIONS:
