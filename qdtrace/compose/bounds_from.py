@@ -32,7 +32,7 @@ class BoundsFrom:
     limits: tuple[Found, ...] = ()
 
     @classmethod
-    def named(cls, f: Callable[..., Any], names: str | Iterable[str]) -> BoundsFrom | None:
+    def named(cls, f: Callable[..., object], names: str | Iterable[str]) -> BoundsFrom | None:
         """Returns the arguments of these names, or None if there are none. Raises TraceValueError for a wrong name."""
         wanted = [names] if isinstance(names, str) else list(names)
         if not wanted:
@@ -48,12 +48,12 @@ class BoundsFrom:
             )
         return cls(tuple((name, found[name]) for name in wanted))
 
-    def found(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Found, ...]:
+    def found(self, args: Sequence[object], kwargs: Mapping[str, object]) -> tuple[Found, ...]:
         """Returns the limits of the leaves of the arguments; nothing if none has any."""
         found = tuple(tuple(map(limits_of, leaves)) for leaves in self._leaves(args, kwargs))
         return found if any(map(any, found)) else ()
 
-    def traced(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple[int, Limits]]:
+    def traced(self, args: Sequence[object], kwargs: Mapping[str, object]) -> list[tuple[int, Limits]]:
         """Returns the numbers of the tracers that stand for leaves, among all tracers, with the limits of these."""
         tracers = (x for x in jax.tree.leaves((args, kwargs)) if isinstance(x, Tracer))
         numbers = {id(x): number for number, x in enumerate(tracers)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jax.interpreters import batching, mlir
 
@@ -28,9 +28,11 @@ from qdtrace.trace import compat
 from qdtrace.trace.compat import Primitive
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from jax import Array
     from jax.core import ShapedArray
+    from jax.typing import ArrayLike
 
     from qdtrace.backend import Compiled
 
@@ -51,7 +53,7 @@ call_p, derivative_p = Primitive("qd_call"), Primitive("qd_derivative")
 call_p.multiple_results = derivative_p.multiple_results = True
 
 
-def call(staged: StagedProgram, operands: Sequence[Any], origin: Origin | None = None) -> list[Any]:
+def call(staged: StagedProgram, operands: Sequence[ArrayLike], origin: Origin | None = None) -> list[Array]:
     """Runs the program on arrays (or tracers) and returns the contents of its results in order."""
     return call_p.bind(*compat.with_common_axes(operands), staged=staged, origin=origin)
 
@@ -77,16 +79,16 @@ def compiled_for(staged: StagedProgram, name: str) -> Compiled:
         return _compiled[key]
 
 
-def _abstract_eval(*operands: Any, staged: StagedProgram, origin: Origin | None) -> list[ShapedArray]:
+def _abstract_eval(*operands: ShapedArray, staged: StagedProgram, origin: Origin | None) -> list[ShapedArray]:
     return [compat.array_type(ref_type(v).shape, v.dtype.numpy, operands) for v in staged.program.results]
 
 
-def _run_on(name: str) -> object:
-    def lower(ctx: Any, *values: Any, staged: StagedProgram, origin: Origin | None) -> Any:
+def _run_on(name: str) -> Callable[..., object]:
+    def lower(ctx: object, *values: object, staged: StagedProgram, origin: Origin | None) -> object:
         shared = compat.device_count(ctx) > 1
         carried = "export" if compat.is_export(ctx) else "executable" if staged.options.portable else None
 
-        def run(*operands: Any) -> list[Any]:
+        def run(*operands: Array) -> list[object]:
             if staged.options.debug:
                 return run_checked(staged.on(name), operands, shared=shared)
             return list(compiled_for(staged, name).call(*operands, shared=shared, carried=carried))
@@ -97,7 +99,9 @@ def _run_on(name: str) -> object:
     return lower
 
 
-def _batch(operands: Sequence[Any], dims: Sequence[int | None], *, staged: StagedProgram, origin: Origin | None) -> Any:
+def _batch(
+    operands: Sequence[Array], dims: Sequence[int | None], *, staged: StagedProgram, origin: Origin | None
+) -> tuple[list[Array], list[int | None]]:
     """Batches a call by one more axis of every task."""
     moved, mask, size = leading(operands, dims)
     made, given = staged.batched(mask, size)

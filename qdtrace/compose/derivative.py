@@ -41,7 +41,9 @@ from qdtrace.trace.dtypes import as_jax, is_x64, kept_by_mode
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from jax import Array
     from jax.core import ShapedArray
+    from jax.typing import ArrayLike
 
     from qdtrace.analysis.machine import Machine
     from qdtrace.autodiff.residuals import Moment
@@ -193,7 +195,7 @@ class _Tangents:
 
     staged: StagedProgram
     base: StagedProgram
-    constants: tuple[Any, ...] = ()
+    constants: tuple[ArrayLike, ...] = ()
 
 
 @functools.lru_cache(maxsize=1024)
@@ -202,13 +204,13 @@ def _derived(spec: Derivative, machine: Machine) -> StagedProgram:
         return spec.derive(machine)
 
 
-def derivative(spec: Derivative, groups: Iterable[Sequence[Any]]) -> list[Any]:
+def derivative(spec: Derivative, groups: Iterable[Sequence[ArrayLike]]) -> list[Array]:
     """Applies a derivative to groups of operands."""
     operands = compat.with_common_axes([x for group in groups for x in group])
     return derivative_p.bind(*operands, spec=spec)
 
 
-def _is_zero(tangent: Any) -> bool:
+def _is_zero(tangent: object) -> bool:
     return type(tangent) is ad.Zero or getattr(tangent, "dtype", None) == jax.dtypes.float0
 
 
@@ -248,8 +250,8 @@ def _direction(tangents: Sequence[object]) -> tuple[Mask, list[Any]]:
 
 
 def jvp_of_call(
-    primals: Sequence[Any], tangents: Sequence[Any], *, staged: StagedProgram, origin: Origin | None
-) -> Any:
+    primals: Sequence[Array], tangents: Sequence[Array | ad.Zero], *, staged: StagedProgram, origin: Origin | None
+) -> tuple[list[Array], list[Array | ad.Zero]]:
     """Returns the results of a call and their tangents, of a batched one by batching the derivative of one call.
 
     Derivatives of derivatives take no residuals.
@@ -281,8 +283,8 @@ def jvp_of_call(
 
 
 def tangents_of_call(
-    spec: Derivative, givens: Sequence[Mask], operands: Sequence[object], direction: Sequence[object]
-) -> dict[int | None, Any]:
+    spec: Derivative, givens: Sequence[Mask], operands: Sequence[ArrayLike], direction: Sequence[ArrayLike]
+) -> dict[int | None, Array]:
     """Returns the tangents of a call by the numbers of results; `givens` are the masks of results that have axes."""
     found = derivative(spec, [operands, [], direction]) if any(spec.out) else []
     numbers = [k for k, wanted in enumerate(spec.out) if wanted]
@@ -309,13 +311,13 @@ def _jvp_of_derivative(operands: Sequence[object], tangents: Sequence[object], *
     return outs, tangents_of_derivative(spec, operands, tangents) or list(map(zero_tangent, outs))
 
 
-def tangents_of_derivative(spec: Derivative, operands: Sequence[object], tangents: Sequence[object]) -> list[Any]:
+def tangents_of_derivative(spec: Derivative, operands: Sequence[object], tangents: Sequence[object]) -> list[Array]:
     """Returns the tangents of a derivative, or none if all are zero.
 
     It is linear in operands that JAX does not know: parameters among them are `absent`, others are taken as zero.
     """
     groups, changes = spec.split(operands), spec.split(tangents)
-    terms: list[list[object]] = []
+    terms: list[list[Array]] = []
     # Residuals are functions of the parameters, so their changes are part of the derivative by those. So are those of
     # adjoints where a rule for reverse mode need not be linear in them.
     own = sum(spec.given)
@@ -351,20 +353,20 @@ def tangents_of_derivative(spec: Derivative, operands: Sequence[object], tangent
     return [functools.reduce(jax.numpy.add, parts) for parts in zip(*terms, strict=True)]
 
 
-def _abstract_eval(*operands: Any, spec: Derivative) -> list[ShapedArray]:
+def _abstract_eval(*operands: ShapedArray, spec: Derivative) -> list[ShapedArray]:
     sizes = spec.sizes()
     return [compat.array_type((*sizes, *ref_type(v).shape), v.dtype.numpy, operands) for v in spec.results()]
 
 
-def _run_on(name: str) -> object:
-    def run(*operands: Any, spec: Derivative) -> list[Any]:
+def _run_on(name: str) -> Callable[..., object]:
+    def run(*operands: Array, spec: Derivative) -> list[Array]:
         made = spec.derived_for(backend(name).machine)
         return call(made, [*operands, *map(as_jax, made.constants)])
 
     return mlir.lower_fun(run, multiple_results=True)
 
 
-def _batch(operands: Sequence[object], dims: Sequence[int | None], *, spec: Derivative) -> object:
+def _batch(operands: Sequence[Array], dims: Sequence[int | None], *, spec: Derivative) -> object:
     moved, mask, size = leading(operands, dims)
     more = replace(spec, levels=(*spec.levels, (size, tuple(map(tuple, spec.split(mask))))))
     outs = derivative_p.bind(*moved, spec=more)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import jax
 from jax.interpreters import ad, mlir
@@ -15,10 +15,14 @@ from qdtrace.trace import compat
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from jax import Array
+
     from qdtrace.trace.compat import Primitive
 
 
-def runs_by(primitive: Primitive, key: str, lowering: Callable[[str], Any], **others: object) -> Any:
+def runs_by(
+    primitive: Primitive, key: str, lowering: Callable[[str], Callable[..., Any]], **others: object
+) -> Callable[[object], Callable[..., list[Array]]]:
     """Has JAX run a primitive: at once on arrays, by `jax.jit`, and where a platform is known by a `lowering` for it.
 
     The parameter `key` holds its program; for a call on arrays `others` are the other ones. Returns the function that
@@ -26,13 +30,13 @@ def runs_by(primitive: Primitive, key: str, lowering: Callable[[str], Any], **ot
     """
 
     @functools.cache
-    def compiled(held: object) -> Any:
+    def compiled(held: object) -> Callable[..., list[Array]]:
         return jax.jit(functools.partial(primitive.bind, **{key: held}, **others))
 
-    def run(*operands: Any, **params: Any) -> Any:
+    def run(*operands: Array, **params: Any) -> list[Array]:
         return run_now(compiled(params[key]), operands, params[key].program.name)
 
-    def refuse(ctx: Any, *_: Any, **params: Any) -> Any:
+    def refuse(ctx: Any, *_: object, **params: Any) -> NoReturn:
         needs, got = " or ".join(PLATFORMS), ", ".join(ctx.module_context.platforms)
         text = f"{params[key].program.name}: needs the platform {needs}, got {got}"
         raise BackendError(text, help="run under JAX_PLATFORMS=cpu")
@@ -44,7 +48,7 @@ def runs_by(primitive: Primitive, key: str, lowering: Callable[[str], Any], **ot
     return compiled
 
 
-def run_now(compiled: Callable[..., Any], operands: Sequence[Any], name: str) -> Any:
+def run_now(compiled: Callable[..., list[Array]], operands: Sequence[Array], name: str) -> list[Array]:
     """Runs a compiled program at once. Where JAX looks for NaN it runs one again piece by piece; ours is one piece."""
     looks = [w for w in ("nan", "inf") if getattr(jax.config, f"jax_debug_{w}s")]
     if not looks:
@@ -59,13 +63,13 @@ def run_now(compiled: Callable[..., Any], operands: Sequence[Any], name: str) ->
     return outs
 
 
-def leading(operands: Sequence[Any], dims: Sequence[int | None]) -> tuple[list[Any], tuple[bool, ...], int]:
+def leading(operands: Sequence[Array], dims: Sequence[int | None]) -> tuple[list[Array], tuple[bool, ...], int]:
     """Operands with the axis of a batch in front, which of them have it, and its extent."""
     moved = [x if d is None else jax.numpy.moveaxis(x, d, 0) for x, d in zip(operands, dims, strict=True)]
     size = next(x.shape[0] for x, d in zip(moved, dims, strict=True) if d is not None)
     return moved, tuple(d is not None for d in dims), size
 
 
-def zero_tangent(value: Any) -> ad.Zero:
+def zero_tangent(value: object) -> ad.Zero:
     """Returns the symbolic zero of tangents of a value."""
     return ad.Zero(compat.tangent_type(value))

@@ -25,7 +25,12 @@ from qdtrace.trace.compat import Primitive
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from jax import Array
+
     from qdtrace.trace.compat import Jaxpr
+    from qdtrace.trace.jaxprs import AnyJaxpr
+
+    Axes = Sequence[int | None]
 
 busy_p = Primitive("qd_busy")
 """`busy(needed, *operands)` returns the operands; an idle lane gets those of a lane where `needed` holds."""
@@ -34,7 +39,7 @@ somewhere_p = Primitive("qd_somewhere")
 """`somewhere(condition)` returns whether a condition holds in some lane."""
 
 
-def _busy_lanes(operands: Sequence[Any], dims: Sequence[int | None]) -> Any:
+def _busy_lanes(operands: Sequence[Array], dims: Axes) -> tuple[list[Array], Axes]:
     needed, *values = operands
     if dims[0] is None:
         return values, dims[1:]
@@ -42,7 +47,7 @@ def _busy_lanes(operands: Sequence[Any], dims: Sequence[int | None]) -> Any:
     return [_chosen(needed, first, x, d) for x, d in zip(values, dims[1:], strict=True)], dims[1:]
 
 
-def _chosen(needed: Any, first: Any, value: Any, axis: int | None) -> Any:
+def _chosen(needed: Array, first: Array, value: Array, axis: int | None) -> Array:
     if axis is None:
         return value
     one = jax.lax.dynamic_index_in_dim(value, first, axis)
@@ -56,7 +61,7 @@ batching.primitive_batchers[busy_p] = _busy_lanes
 batching.primitive_batchers[somewhere_p] = lambda operands, _: (jnp.any(operands[0]), None)
 
 
-def _calls(jaxprs: Sequence[Any]) -> bool:
+def _calls(jaxprs: Sequence[AnyJaxpr]) -> bool:
     """Returns whether jaxprs call a program that may fail."""
     return any(_may_fail(compat.open_jaxpr(j)) for j in jaxprs)
 
@@ -73,13 +78,13 @@ def _may_fail(jaxpr: Jaxpr) -> bool:
 
 
 def _while_rule(usual: Callable[..., Any]) -> Callable[..., Any]:
-    def rule(axis: Any, operands: Any, dims: Any, **params: Any) -> Any:
+    def rule(axis: object, operands: Sequence[Array], dims: Axes, **params: Any) -> object:
         test, step = params["cond_jaxpr"], params["body_jaxpr"]
         if all(d is None for d in dims) or not _calls([step]):  # JAX asks for loops that do not differ, too
             return usual(axis, operands, dims, **params)
         tested, used = params["cond_nconsts"], params["body_nconsts"]
 
-        def body(*values: Any) -> Any:
+        def body(*values: Array) -> Sequence[Array]:
             fixed, rest = values[:tested], values[tested:]
             (goes_on,) = compat.function_of(test)(*fixed, *rest[used:])
             return compat.function_of(step)(*busy_p.bind(jnp.any(goes_on), *rest))
@@ -93,7 +98,7 @@ def _while_rule(usual: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _cond_rule(usual: Callable[..., Any]) -> Callable[..., Any]:
-    def rule(axis: Any, operands: Any, dims: Any, *, branches: Any, **params: Any) -> Any:
+    def rule(axis: object, operands: Sequence[Array], dims: Axes, *, branches: Sequence[Any], **params: Any) -> object:
         if dims[0] is None or "branches_platforms" in params or not _calls(branches):
             return usual(axis, operands, dims, branches=branches, **params)
         index = compat.array_type((), operands[0].dtype, [jax.typeof(operands[0])])
@@ -106,7 +111,7 @@ def _cond_rule(usual: Callable[..., Any]) -> Callable[..., Any]:
 def _taken(number: int, branch: Any) -> Callable[..., Any]:
     """Returns a branch that runs for the lanes that take it only."""
 
-    def run(index: Any, *operands: Any) -> Any:
+    def run(index: Array, *operands: Array) -> Sequence[Array]:
         taken = index == number
         values, function = busy_p.bind(taken, *operands), compat.function_of(branch)
         if not all(isinstance(a.dtype, np.dtype) and not compat.varying(a) for a in branch.out_avals):

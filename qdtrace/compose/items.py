@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from qdtrace.trace.compat import JaxprEqn
+    from qdtrace.trace.jaxprs import Var
 
 
-def reads_of(item: JaxprEqn) -> Iterable[object]:
+def reads_of(item: JaxprEqn) -> Iterable[Var]:
     """Returns jaxpr variables that staging needs for an item. The items of a `qd.when` are staged one by one, so those
     may include variables that earlier items in it bind."""
     inner = inner_equations(item) if item.primitive is when_p else ()

@@ -15,7 +15,8 @@ from qdtrace.trace.dtypes import kept_by_mode
 
 if TYPE_CHECKING:
     from types import ModuleType
-    from typing import Any
+
+    from jax.typing import ArrayLike
 
     from qdtrace.config import FastMath, Options
 
@@ -90,7 +91,7 @@ class Linearised:
         return replace(self.base.options, fast_math=self._facts[0])
 
     @property
-    def constants(self) -> tuple[Any, ...]:
+    def constants(self) -> tuple[ArrayLike, ...]:
         """Known values, of its last parameters."""
         return self.staged.constants if self._facts[1] else ()
 

@@ -27,6 +27,9 @@ from qdtrace.trace.dtypes import kept_by_mode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from jax import Array
+    from jax.typing import ArrayLike
+
     from qdtrace.autodiff.residuals import Moment
     from qdtrace.compose.pass_cache import GraphKey
     from qdtrace.ir.program import Program
@@ -113,8 +116,8 @@ def keeping(base: StagedProgram, wrt: Mask, out: Mask, residuals: Moments) -> Ke
 
 
 def call_keeping(
-    base: StagedProgram, operands: Sequence[object], wrt: Mask, out: Mask, residuals: Moments, origin: Origin | None
-) -> tuple[list[Any], list[Any]]:
+    base: StagedProgram, operands: Sequence[ArrayLike], wrt: Mask, out: Mask, residuals: Moments, origin: Origin | None
+) -> tuple[list[Array], list[Array]]:
     """Returns the results of a call, and residuals for derivatives of results `out` by parameters `wrt`."""
     made = keeping(base, wrt, out, residuals)
     outs = call(made.staged, operands, replace(origin or made.origin, numbers=made.origin.numbers))

@@ -31,7 +31,9 @@ from qdtrace.trace.importer.values import array_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
+    from jax import Array
     from jax.typing import ArrayLike
+    from typing_extensions import TypeIs
 
     from qdtrace.errors import Loc
     from qdtrace.limits import Limits
@@ -45,7 +47,7 @@ class BufferState:
 
     shape: tuple[int, ...]
     dtype: DType
-    value: Any = None
+    value: Array | None = None
     """The content as a JAX value; None: every element is `fill`, or undefined if that is None too."""
     fill: Any = None
     hint: str = "b"
@@ -82,7 +84,7 @@ class Step:
 
     item: JaxprEqn
     """An equation or a region; the region of an outermost `qd.range` is a task."""
-    conditions: tuple[Any, ...]
+    conditions: tuple[jaxprs.Atom, ...]
 
 
 Entry = Constant | BufferState | Pending | Operand
@@ -113,7 +115,7 @@ class Segment:
     """The tasks collected so far and the references that they use."""
 
     name: str
-    operands: list[tuple[Var, Any]] = field(default_factory=list)
+    operands: list[tuple[Var, Array]] = field(default_factory=list)
     buffers: dict[Var, None] = field(default_factory=dict)
     initial: dict[Var, Literal] = field(default_factory=dict)
     """Initial contents of buffers that are constants."""
@@ -134,20 +136,20 @@ class Segment:
     fills: dict[Var, Var] = field(default_factory=dict)
     """Parameters with the traced values that buffers are filled with."""
     counter: Iterator[int] = field(default_factory=count)
-    given: Sequence[tuple[Any, Limits]] = ()
+    given: Sequence[tuple[object, Limits]] = ()
     """Limits of arguments, by the tracers that stand for them."""
     is_needed: Callable[[Pending], bool] = lambda _: True
     """Returns whether something after the open serial task reads a value that it computes."""
 
     # ------------------------------------------------------------------ references
-    def param(self, value: object) -> Var:
+    def param(self, value: Array) -> Var:
         """Returns the read-only parameter with the content of a JAX value; there is one per value."""
         var = self.values.get(id(value))
         if var is None:
             var = self.values[id(value)] = self._new_param(value, "c")
         return var
 
-    def param_of(self, var: jaxprs.Atom | None, value: Any) -> Var:
+    def param_of(self, var: jaxprs.Atom | None, value: Array) -> Var:
         """Returns the parameter with the value of a jaxpr variable; `var` is None if no variable stands for it."""
         found = self.param(value)
         if var is not None:
@@ -162,7 +164,7 @@ class Segment:
         with compat.outside_of_traces():  # under a jax.jit or jax.vjp it would be a tracer, and programs are kept
             return self.param(as_jax(array))
 
-    def _new_param(self, value: Any, hint: str) -> Var:
+    def _new_param(self, value: Array, hint: str) -> Var:
         var = ref_var(DType.of(value.dtype), value.shape, hint)
         self.operands.append((var, value))
         return var
@@ -191,7 +193,7 @@ class Segment:
         return var
 
     # ------------------------------------------------------------------ tasks
-    def note(self, item: JaxprEqn, conditions: tuple[Any, ...]) -> None:
+    def note(self, item: JaxprEqn, conditions: tuple[jaxprs.Atom, ...]) -> None:
         """Records the item that tasks were made of."""
         self.steps.append(Step(item, conditions))
 
@@ -273,7 +275,7 @@ def only(element: Any) -> Atom:
     return atom
 
 
-def is_concrete(value: Any) -> bool:
+def is_concrete(value: object) -> TypeIs[bool | int | float | np.generic | np.ndarray]:
     """Returns whether a value is known while tracing: a NumPy array, or a NumPy or Python scalar."""
     return isinstance(value, bool | int | float | np.generic | np.ndarray)
 

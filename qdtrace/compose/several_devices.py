@@ -6,7 +6,7 @@ with zeros, the failure is kept, and after each call of a compiled function JAX 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 from jax.core import Tracer
@@ -18,6 +18,8 @@ from qdtrace.trace import compat
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from jax import Array
+
     from qdtrace.compose.staged_program import StagedProgram
 
 
@@ -26,9 +28,9 @@ def lowered(
     values: Sequence[object],
     staged: StagedProgram,
     platform: str,
-    run: Callable[..., list[Any]],
+    run: Callable[..., list[Array]],
     whole: Callable[..., object],
-) -> Any:
+) -> object:
     """Lowers a call in a program of several devices.
 
     `run` calls a program on arrays. `whole` lowers the call as it is, for all lanes.

@@ -44,7 +44,7 @@ class Alive:
         return Alive, ()
 
 
-def with_devices(context: Any, devices: Sequence[Any]) -> Any:
+def with_devices(context: Any, devices: Sequence[object]) -> object:
     """Returns what a lowering rule gets from JAX, with devices, which JAX knows only for primitives of its own."""
     module, alive = context.module_context, Alive()
     module.add_keepalive(alive)
@@ -74,7 +74,7 @@ def devices_along(sharding: Any, rank: int, axis: int) -> np.ndarray | None:
     return np.moveaxis(table, axis, 0).reshape(sides[axis], -1)
 
 
-def sharding_along(devices: Sequence[Any], rank: int, axis: int | None, table: np.ndarray) -> Any:
+def sharding_along(devices: Sequence[object], rank: int, axis: int | None, table: np.ndarray) -> object:
     """Returns the sharding of an array that is cut along an axis, if it has one, by the rows of a table of devices."""
     whole = compat.GSPMDSharding.get_replicated(tuple(devices))
     if axis is None or len(table) == 1:

@@ -30,13 +30,19 @@ from qdtrace.trace.tangents import along
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
+    from jax import Array
+    from jax.typing import ArrayLike
+
     from qdtrace.compose.pass_cache import GraphKey
     from qdtrace.errors import Loc
     from qdtrace.ir.program import Program
     from qdtrace.ir.types import DType
     from qdtrace.limits import Limits
+    from qdtrace.trace import jaxprs
+    from qdtrace.trace.compat import JaxprEqn
 
     Mask = Sequence[bool]
+    Names = tuple[jaxprs.Var | None, ...]
 
 
 Stager: TypeAlias = Any  # it imports this module
@@ -52,7 +58,7 @@ class Memory:
     hint: str
     ref: Var | None = None
     """The parameter with the content, if it is one."""
-    fill: Any = None
+    fill: Var | ArrayLike | None = None
     """The fill, a parameter or a known value; None: elements that no task has stored are undefined."""
 
 
@@ -65,20 +71,20 @@ class Source:
     steps: tuple[Step, ...]
     params: tuple[Var, ...]
     """Parameters of the program; those that are not among `values` and `memory` hold known arrays."""
-    values: Mapping[Any, Var]
+    values: Mapping[jaxprs.Var, Var]
     """Variables whose values are parameters."""
-    constants: Mapping[Any, Any]
+    constants: Mapping[jaxprs.Var, ArrayLike]
     """Known values by variable."""
-    memory: Mapping[Any, Memory]
-    results: tuple[Any, ...]
+    memory: Mapping[jaxprs.Var, Memory]
+    results: Names
     """Variables of the results; None for one that is zero everywhere or has no derivative."""
-    primal: tuple[Any, ...]
+    primal: Names
     """Variables of the values that the results are derivatives of."""
     limits: Mapping[Var, Limits] = field(default_factory=dict["Var", "Limits"])
     """Limits of parameters."""
     directions: tuple[Var, ...] = ()
     """Parameters that are parts of the directions of the derivative."""
-    lower: tuple[tuple[Any, ...], ...] = ()
+    lower: tuple[Names, ...] = ()
     """Variables of the results' derivatives along all directions but one, for each direction."""
     unknown: GradientError | None = None
     """The error if the meaning of the variables is not known."""
@@ -106,7 +112,7 @@ class Source:
         """Returns whether an equation has a derivative rule of a user."""
         return bool(self.rules())
 
-    def _holding(self, given: Container[Var | None]) -> Iterator[Any]:
+    def _holding(self, given: Container[Var | None]) -> Iterator[jaxprs.Var]:
         """Yields the variables whose values are parameters in `given`, or whose memory holds one."""
         yield from (var for var, ref in self.values.items() if ref in given)
         for var, content in self.memory.items():
@@ -138,7 +144,7 @@ class Source:
         found = [(e.primitive.name, *compat.described(e.params["call_jaxpr"])) for e in eqns]
         return [name for kind, name, is_own in found if kind == "custom_vjp_call" or not is_own]
 
-    def _equations(self) -> list[Any]:
+    def _equations(self) -> list[JaxprEqn]:
         return [s.item for s in self.steps]
 
     def _made_along(self, mask: Mask) -> Source:
@@ -148,7 +154,8 @@ class Source:
         # A direction before does not change. It gets tangents nonetheless, zeros, where a rule for reverse mode has to
         # know what else depends on it.
         moving = {*given, *(self.directions if self.has_backward else ())}
-        values, memory, zeros = dict(self.values), dict(self.memory), dict[Any, Any]()
+        values, memory = dict(self.values), dict(self.memory)
+        zeros: dict[jaxprs.Var, ArrayLike] = {}
         tangents = {var: compat.new_var(var) for var in self._holding(moving)}
         for var, ref in self.values.items():
             if ref in given:
@@ -157,7 +164,7 @@ class Source:
                 zeros[tangents[var]] = np.zeros(var.aval.shape, var.aval.dtype)
         kept = (*self.results, *self.primal, *(v for names in self.lower for v in names))
         results = [v for v in kept if v is not None]
-        used = [v for s in self.steps for v in s.conditions] + results
+        used = [v for s in self.steps for v in s.conditions if not is_literal(v)] + results
         groups, walk = along([[step.item] for step in self.steps], tangents, memory, used)
         for var, content in self.memory.items():
             if var in tangents:
@@ -170,7 +177,7 @@ class Source:
             for item in items
         ]
 
-        def changes(names: Sequence[Any]) -> tuple[Any, ...]:
+        def changes(names: Names) -> Names:
             return tuple(None if v is None else tangents.get(v) for v in names)
 
         return Source(
@@ -187,7 +194,7 @@ class Source:
             (*map(changes, self.lower), tuple(named(self.results, walk.renamed))),
         )
 
-    def program(self, results: Sequence[Any], likes: Sequence[Var]) -> tuple[Program, list[Any]]:
+    def program(self, results: Sequence[jaxprs.Var | None], likes: Sequence[Var]) -> tuple[Program, list[Array]]:
         """Returns the program of some of the results, and the values of its parameters after `params`.
 
         Results without a variable are zeros of the types of `likes`.
@@ -195,7 +202,7 @@ class Source:
         with jax.ensure_compile_time_eval():
             return self._staged(results, likes)
 
-    def _staged(self, results: Sequence[object], likes: Sequence[Var]) -> tuple[Program, list[Any]]:
+    def _staged(self, results: Sequence[jaxprs.Var | None], likes: Sequence[Var]) -> tuple[Program, list[Array]]:
         stager = self.another()
         # a backward sweep would keep the overwritten content
         stager.in_place = False
@@ -243,11 +250,11 @@ class Source:
         return equations_here(self._equations())
 
 
-def _twin(content: Memory, given: Mapping[Any, Var]) -> Memory:
-    fill: Any = 0 if content.fill is not None or content.ref is not None else None
+def _twin(content: Memory, given: Mapping[Var, Var]) -> Memory:
+    fill: Var | int | None = 0 if content.fill is not None or content.ref is not None else None
     if isinstance(content.fill, Var):
         fill = given.get(content.fill, 0)
-    return replace(content, ref=given.get(content.ref), fill=fill, hint=content.hint)
+    return replace(content, ref=None if content.ref is None else given.get(content.ref), fill=fill, hint=content.hint)
 
 
 def source_of(stager: Stager, program: Program) -> Source | None:
@@ -274,13 +281,18 @@ def _traced_value(what: str) -> GradientError:
     )
 
 
-def _stands_for(stager: Stager, results: Sequence[Var]) -> tuple[Any, Any, Any, tuple[Any, ...]]:
+def _stands_for(
+    stager: Stager, results: Sequence[Var]
+) -> tuple[dict[jaxprs.Var, Var], dict[jaxprs.Var, ArrayLike], dict[jaxprs.Var, Memory], Names]:
     """Returns the meaning of free variables, as parameters, known values and memory, and the results' variables."""
     segment = stager.segment
     if segment.hoists_tracer:
         raise _traced_value("a function")
-    values, constants, memory = dict[Any, Var](), dict[Any, Any](), dict[Any, Memory]()
-    given, names = {v for v, _ in segment.operands}, dict[Var, Any]()
+    values: dict[jaxprs.Var, Var] = {}
+    constants: dict[jaxprs.Var, ArrayLike] = {}
+    memory: dict[jaxprs.Var, Memory] = {}
+    names: dict[Var, jaxprs.Var] = {}
+    given = {v for v, _ in segment.operands}
     made = {v for s in segment.steps for v in s.item.outvars}
     free = [v for s in segment.steps for v in (*s.item.invars, *s.conditions) if not is_literal(v)]
     for var in dict.fromkeys(free):

@@ -74,14 +74,14 @@ class _Description:
         self._locs = locs
         self._here = here
         """True if descriptions are compared in this process alone."""
-        self._uids: dict[Any, int] = {}
-        self._numbers: dict[Any, int] = {}
-        self._jaxprs: dict[int, tuple[Any, Any]] = {}
+        self._uids: dict[object, int] = {}
+        self._numbers: dict[jaxprs.Atom, int] = {}
+        self._jaxprs: dict[int, tuple[object, object]] = {}
         self._types: dict[object, object] = {}
-        self._contexts: dict[int, tuple[Any, str]] = {}
-        self._checked: set[Any] = set()
+        self._contexts: dict[int, tuple[object, str]] = {}
+        self._checked: set[Primitive] = set()
 
-    def source(self, source: Source) -> Any:
+    def source(self, source: Source) -> object:
         """Returns the description of a source."""
         if source.unknown is not None or TAUGHT:
             raise _UnknownError("import rule of the user" if TAUGHT else "not known")
@@ -99,12 +99,12 @@ class _Description:
             [None if v is None else self.atom(v) for v in (*source.results, *source.primal)],
         )
 
-    def _memory(self, memory: Any, params: Mapping[Any, int]) -> Any:
+    def _memory(self, memory: Any, params: Mapping[Var, int]) -> tuple[object, ...]:
         fill = ("parameter", params[memory.fill]) if isinstance(memory.fill, Var) else self.value(memory.fill)
         ref = None if memory.ref is None else params[memory.ref]
         return (memory.shape, memory.dtype.value, memory.hint, ref, fill)
 
-    def eqn(self, eqn: JaxprEqn) -> Any:
+    def eqn(self, eqn: JaxprEqn) -> object:
         """Returns the description of an equation."""
         if eqn.primitive not in self._checked and not self._here:
             self._check(eqn.primitive)
@@ -126,19 +126,19 @@ class _Description:
             raise _UnknownError(f"primitive {primitive.name}")
         self._checked.add(primitive)
 
-    def var(self, var: jaxprs.Atom) -> Any:
+    def var(self, var: jaxprs.Atom) -> object:
         """Returns the description of a variable where it is bound."""
         self._numbers[var] = len(self._numbers)
         return self.type(var.aval)
 
-    def type(self, aval: ShapedArray) -> Any:
+    def type(self, aval: ShapedArray) -> object:
         """Returns the description of an abstract value."""
         known = self._types.get(aval)
         if known is None:
             known = self._types[aval] = (type(aval).__name__, str(aval), getattr(aval, "weak_type", False))
         return known
 
-    def atom(self, atom: jaxprs.Atom) -> Any:
+    def atom(self, atom: jaxprs.Atom) -> object:
         """Returns the description of an operand."""
         if isinstance(atom, compat.Literal):
             return (self.value(atom.val), self.type(atom.aval))
@@ -147,7 +147,7 @@ class _Description:
             return (self._numbers[atom], self.type(atom.aval))
         return self._numbers[atom]
 
-    def value(self, value: Any) -> Any:
+    def value(self, value: Any) -> object:
         """Returns the description of a parameter or known value."""
         kind = type(value)
         if kind in _PLAIN:
@@ -177,7 +177,7 @@ class _Description:
             return self._unknown(value, f"{kind.__name__} in an equation")
         return (kind.__name__, repr(value))
 
-    def _array(self, value: Any) -> Any:
+    def _array(self, value: Any) -> object:
         if isinstance(value, compat.Tracer):
             return self._unknown(value, "traced value")
         if not isinstance(value.dtype, np.dtype) or value.nbytes > LARGE:
@@ -187,7 +187,7 @@ class _Description:
         content = array.tobytes() if array.nbytes < _SMALL else hashlib.sha256(array.tobytes()).hexdigest()
         return (type(value).__name__, array.dtype.type.__name__, array.dtype.str, array.shape, content)
 
-    def _unknown(self, value: object, what: str) -> Any:
+    def _unknown(self, value: object, what: str) -> object:
         if not self._here:
             raise _UnknownError(what)
         return "object", id(value)
@@ -195,7 +195,7 @@ class _Description:
     def _uid(self, uid: object) -> int:
         return self._uids.setdefault(uid, len(self._uids))
 
-    def _jaxpr(self, value: Any) -> object:
+    def _jaxpr(self, value: jaxprs.AnyJaxpr) -> object:
         known = self._jaxprs.get(id(value))  # functions of jnp are traced once
         if known is None:
             outside, self._numbers = self._numbers, {}
@@ -223,7 +223,7 @@ def is_own_module(name: str) -> bool:
 
 
 @functools.cache
-def _primitives() -> frozenset[Any]:
+def _primitives() -> frozenset[object]:
     (of_jit,) = jax.make_jaxpr(jax.jit(lambda: 0))().jaxpr.eqns
     named = (*vars(jax.lax).items(), *vars(markers).items())
     return frozenset([*(p for name, p in named if name.endswith("_p")), of_jit.primitive, inside_p])

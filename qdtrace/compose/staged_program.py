@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from qdtrace.analysis.machine import CPU
 from qdtrace.batching.batch import batch, batched_references
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from contextlib import AbstractContextManager
 
+    from jax.typing import ArrayLike
+
     from qdtrace.analysis.machine import Machine
     from qdtrace.autodiff.loops.policy import StorageChoice
     from qdtrace.compose.found_source import FoundSource
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
     Mask = tuple[bool, ...]
 
+T = TypeVar("T")
 
 LEFT_OUT = (
     "`jax.debug.print` and `jax.debug.callback` in a derivative rule of a function in a loop are left out\n"
@@ -45,7 +48,7 @@ LEFT_OUT = (
 )
 
 
-def chosen(values: Iterable[Any], mask: Iterable[bool]) -> Iterator[Any]:
+def chosen(values: Iterable[T], mask: Iterable[bool]) -> Iterator[T]:
     """Returns the values in a mask."""
     return (v for v, wanted in zip(values, mask, strict=True) if wanted)
 
@@ -84,7 +87,7 @@ class StagedProgram:
     """Storage choices of loops, if this is a program of adjoints."""
     source: Source | FoundSource | None = None
     """The source that its derivatives are made of, if it has one."""
-    constants: tuple[Any, ...] = ()
+    constants: tuple[ArrayLike, ...] = ()
     """Values of the last parameters."""
     known_key: GraphKey | None = None
     """The key of the graph, if the program was found on disk."""

@@ -54,6 +54,9 @@ from qdtrace.trace.tree import loc_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from jax import Array
+    from jax.typing import ArrayLike
+
     from qdtrace.compose.told import Left
     from qdtrace.config import Options
     from qdtrace.ir.builder import Builder
@@ -61,7 +64,7 @@ if TYPE_CHECKING:
     from qdtrace.trace import jaxprs
     from qdtrace.trace.compat import JaxprEqn
 
-    RuleOf = Callable[[Any], Callable[["Stager", Any], None]]
+    RuleOf = Callable[[JaxprEqn], Callable[["Stager", JaxprEqn], None]]
 
 SMALL = 16
 """The most elements of a value that a serial task may compute; XLA computes larger ones."""
@@ -71,8 +74,8 @@ class Call(NamedTuple):
     """A call of a program."""
 
     staged: StagedProgram
-    operands: Sequence[Any]
-    outs: Sequence[Any]
+    operands: Sequence[Array]
+    outs: Sequence[Array]
 
 
 @mutable(eq=False)
@@ -84,24 +87,24 @@ class Stager:
     rule_of: RuleOf
     """Returns the rule that stages an item."""
     env: Environment = field(default_factory=Environment)
-    hints: dict[Any, str] = field(default_factory=dict)
+    hints: dict[jaxprs.Atom, str] = field(default_factory=dict)
     """Names that the user gave to variables."""
-    last_use: dict[Any, int] = field(default_factory=dict)
+    last_use: dict[jaxprs.Atom, int] = field(default_factory=dict)
     position: int = 0
     current: Any = None
     """The item that is being staged."""
     segment: Segment = field(init=False)
-    conditions: tuple[Any, ...] = ()
+    conditions: tuple[jaxprs.Atom, ...] = ()
     """Jaxpr atoms that must hold for an effect: conditions of enclosing `qd.when`s, and that no jump was taken."""
     bodies: Bodies = field(default_factory=Bodies)
     """Imported bodies of called functions."""
     in_place: bool = True
     """True if elementwise functions may overwrite operands that are dead afterwards."""
-    given: Sequence[tuple[Any, Limits]] = ()
+    given: Sequence[tuple[object, Limits]] = ()
     """Limits of arguments, by the tracers that stand for them."""
-    memory_of: Mapping[object, object] = field(default_factory=dict[Any, Any])
+    memory_of: Mapping[object, object] = field(default_factory=dict[object, object])
     """Maps variables of returned buffers to a donated argument whose memory they may have."""
-    tokens: list[object] = field(default_factory=list[Any])
+    tokens: list[object] = field(default_factory=list[object])
     """Results of programs with checks, to which the function's results are tied."""
     is_tied: bool = False
     is_body: bool = False
@@ -111,7 +114,7 @@ class Stager:
     calls: list[Call] = field(default_factory=list["Call"])
     """The calls that were made."""
     items: Sequence[JaxprEqn] = ()
-    leaves: Any = None
+    leaves: Array | None = None
     """JAX bool of a `qd.while_` around loops, true if a `qd.break_if` was taken."""
 
     def __post_init__(self) -> None:
@@ -152,7 +155,7 @@ class Stager:
         self.current = item
         self.rule_of(item)(self, item)
 
-    def used_later(self, var: object) -> bool:
+    def used_later(self, var: jaxprs.Atom) -> bool:
         """Returns whether an item from here on reads the variable."""
         return self.last_use.get(var, -1) >= self.position
 
@@ -177,7 +180,7 @@ class Stager:
         entry = self.env[atom]
         return entry.value if isinstance(entry, Constant) else None
 
-    def content(self, state: BufferState) -> Any:
+    def content(self, state: BufferState) -> Array:
         """Returns the current content of a buffer."""
         self.segment.close_serial()
         ref = self.segment.refs.get(state)
@@ -196,7 +199,7 @@ class Stager:
             raise TraceValueError("needs a buffer made by this function", loc=eqn_loc(eqn))
         return state
 
-    def replace_content(self, state: BufferState, value: Any) -> None:
+    def replace_content(self, state: BufferState, value: Array) -> None:
         """Replaces the content of a buffer if the enclosing top-level `qd.when`s hold."""
         for atom in self.conditions:
             value = jnp.where(self.value(atom), value, self.content(state))
@@ -209,7 +212,7 @@ class Stager:
         segment = self.segment
         segment.close_serial()
         states = {s: v for s, v in segment.refs.items() if v in segment.written and self._is_needed(s)}
-        waiting: dict[Pending, list[Any]] = {}
+        waiting: dict[Pending, list[jaxprs.Atom]] = {}
         for pending in segment.pending:
             if variables := [v for v in self.env.names(pending) if self.used_later(v)]:
                 waiting[pending] = variables
@@ -244,7 +247,7 @@ class Stager:
         left = self.items[self.position :]
         return not self.is_body and all(i.primitive is read_p for i in left)
 
-    def tied(self, values: list[Any]) -> list[Any]:
+    def tied(self, values: list[ArrayLike]) -> list[ArrayLike]:
         """Returns the values with a dependence on the programs that have checks, so that XLA runs those."""
         if self.segment.may_fail() or self.segment.serial is not None:
             self.flush()
@@ -270,7 +273,7 @@ class Stager:
         entries = self.env.items()
         return any(self.used_later(v) for v, e in entries if isinstance(e, BufferState | Constant) and e.value is value)
 
-    def holds(self) -> Any:
+    def holds(self) -> Array:
         """Returns whether all enclosing conditions hold, as a JAX value."""
         return functools.reduce(jnp.logical_and, [self.value(v) for v in self.conditions], jnp.bool_(True))
 
@@ -280,7 +283,7 @@ class Stager:
         made = functools.partial(Importer, builder, hoist=self.segment.hoisted, bodies=self.bodies)
         return made(scalar_budget=scalar_budget(items), bounds=self.options.bounds, in_place=self.in_place)
 
-    def scalars(self, builder: Builder, entry: Entry, atom: Any = None) -> np.ndarray:
+    def scalars(self, builder: Builder, entry: Entry, atom: jaxprs.Atom | None = None) -> np.ndarray:
         """Returns a small value as graph scalars, loaded by `builder`."""
         if isinstance(entry, Pending):
             return load_all(builder, entry.ref) if entry.atoms is None else entry.atoms
@@ -346,7 +349,7 @@ class Stager:
             self.segment.note(item, self.conditions)
 
     def _guarded(
-        self, builder: Builder, importer: Importer, item: JaxprEqn, env: dict[jaxprs.Var, Any], kept: list[Any]
+        self, builder: Builder, importer: Importer, item: JaxprEqn, env: dict[jaxprs.Var, Any], kept: list[jaxprs.Var]
     ) -> None:
         """Stages an item with effects under a top-level `qd.when`; its results are zero if it does not run."""
         with builder.block() as then:

@@ -15,7 +15,7 @@ nothing else needs the old content, so no copy is made.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -48,7 +48,9 @@ from qdtrace.trace.tree import body_of, bounds_of, hints_of, loc_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from jax import Array
     from jax.core import ShapedArray
+    from jax.typing import ArrayLike
 
     from qdtrace.compose.stager import Call
     from qdtrace.compose.told import Left
@@ -71,8 +73,8 @@ def stage(
     name: str,
     options: Options,
     donated: Sequence[object] = (),
-    given: Sequence[tuple[Any, Limits]] = (),
-) -> tuple[list[Any], list[Left], Call | None]:
+    given: Sequence[tuple[object, Limits]] = (),
+) -> tuple[list[ArrayLike], list[Left], Call | None]:
     """Evaluates a traced function on JAX values (usually tracers). Returns flat outputs, what is still to be shown, and
     the call of a program if there is one alone.
 
@@ -107,7 +109,7 @@ def _warn_of_no_results(root: Root, name: str) -> None:
         warn(text, loc_of(item))
 
 
-def _rule_of(item: JaxprEqn) -> Callable[[Stager, Any], None]:
+def _rule_of(item: JaxprEqn) -> Callable[[Stager, JaxprEqn], None]:
     """Returns the rule that stages an item."""
     if item.primitive is markers.while_p:
         return loop_of_tasks if has_tasks(item) else Stager.serial
@@ -187,7 +189,7 @@ def _pure(stager: Stager, eqn: JaxprEqn) -> None:
         stager.env[var] = Constant(out)
 
 
-def _if_true(stager: Stager, run: Callable[[], list[Any]], avals: Sequence[ShapedArray]) -> list[Any]:
+def _if_true(stager: Stager, run: Callable[[], list[Array]], avals: Sequence[ShapedArray]) -> list[Array]:
     """Returns the result of `run` if the enclosing top-level `qd.when`s hold, else zeros: it may fail otherwise."""
     shapes = [physical_type(a) for a in avals]
     with mode_for(dtype.numpy for _, dtype in shapes):
@@ -231,7 +233,9 @@ def _buffer(stager: Stager, eqn: JaxprEqn) -> None:
     stager.env[eqn.outvars[0]] = state
 
 
-def _new_state(stager: Stager, aval: ShapedArray, value: Any = None, fill: Any = None) -> BufferState:
+def _new_state(
+    stager: Stager, aval: ShapedArray, value: Array | None = None, fill: ArrayLike | None = None
+) -> BufferState:
     """Returns the state of a new buffer; complex numbers are pairs on a trailing axis."""
     shape, dtype = physical_type(aval, stager.current)
     if fill is not None and shape != tuple(aval.shape):
@@ -259,7 +263,7 @@ def _access(stager: Stager, eqn: JaxprEqn) -> None:
         stager.serial(eqn)
 
 
-_RULES: dict[str, Callable[[Stager, Any], None]] = {
+_RULES: dict[str, Callable[[Stager, JaxprEqn], None]] = {
     "qd_for": _task,
     "qd_alloc": _alloc,
     "qd_buffer": _buffer,

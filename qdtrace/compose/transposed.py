@@ -32,6 +32,8 @@ from qdtrace.trace.dtypes import mode_for
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from jax import Array
+
     from qdtrace.compose.call import Origin
     from qdtrace.compose.staged_program import StagedProgram
 
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 
 def transpose_of_call(
     cotangents: Sequence[Any], *operands: Any, staged: StagedProgram, origin: Origin | None
-) -> list[Any]:
+) -> list[object]:
     """Returns the cotangents of the operands that are unknown, None for the others.
 
     Raises GradientError if a result that has a cotangent is no linear function of them.
@@ -59,7 +61,7 @@ def transpose_of_call(
     spec = Derivative(one, (unknown,), out, absent=unknown, levels=levels)
     known = list(chosen(operands, is_known))
 
-    def along(*direction: Any) -> list[Any]:
+    def along(*direction: Array) -> list[Array]:
         found = tangents_of_call(spec, givens, known, direction)
         return [found[k] for k in given if k in found]
 
@@ -71,7 +73,7 @@ def _unknown(operands: Sequence[object]) -> Mask:
 
 
 def _transposed(
-    function: Callable[..., list[Any]], operands: Sequence[Any], moved: Mask, cotangents: Sequence[Any]
+    function: Callable[..., list[Array]], operands: Sequence[Any], moved: Mask, cotangents: Sequence[Any]
 ) -> list[object]:
     """Returns the cotangents of the operands in `moved` from those of a function of a direction for each of them."""
     types = [x.aval for x in chosen(operands, moved)]
@@ -97,7 +99,7 @@ def _refuse_rules(base: StagedProgram, unknown: Mask) -> None:
         raise derivation().not_linear_in(base.program, f"`{found[0]}` with a derivative of its own", found[1])
 
 
-def _of_linear_derivative(cotangents: Sequence[object], operands: Sequence[Any], spec: Derivative) -> list[Any]:
+def _of_linear_derivative(cotangents: Sequence[object], operands: Sequence[Any], spec: Derivative) -> list[object]:
     """Transposes a derivative that is linear in the point where it is taken, as the gradient of a quadratic form."""
     unknown = _unknown(operands)
     asked = [type(c) is not ad.Zero for c in cotangents]
@@ -110,7 +112,7 @@ def _of_linear_derivative(cotangents: Sequence[object], operands: Sequence[Any],
     first, behind = sum(spec.given), spec.groups()[0]
     moved = tuple(u and not first <= k < behind for k, u in enumerate(unknown))
 
-    def along(*direction: Any) -> list[Any]:
+    def along(*direction: Array) -> list[Array]:
         left = iter(direction)
         none = [ad.Zero(x.aval) if u else zero_tangent(x) for u, x in zip(unknown, operands, strict=True)]
         return tangents_of_derivative(
@@ -120,7 +122,7 @@ def _of_linear_derivative(cotangents: Sequence[object], operands: Sequence[Any],
     return _transposed(along, operands, moved, list(chosen(cotangents, asked)))
 
 
-def transpose_of_derivative(cotangents: Sequence[Any], *operands: Any, spec: Derivative) -> list[Any]:
+def transpose_of_derivative(cotangents: Sequence[Any], *operands: Any, spec: Derivative) -> list[object]:
     """Returns the cotangents of the operands that are unknown, None for the others."""
     groups = spec.split(operands)
     if any(map(ad.is_undefined_primal, groups[0])):
@@ -159,7 +161,7 @@ def transpose_of_derivative(cotangents: Sequence[Any], *operands: Any, spec: Der
     return [p for k, group in enumerate(groups) for p in (placed if k == at else [None] * len(group))]
 
 
-def _summed(value: Any, axes: tuple[int, ...]) -> Any:
+def _summed(value: Array, axes: tuple[int, ...]) -> Array:
     with mode_for([value.dtype]):
         return value.sum(axes) if axes else value
 

@@ -11,7 +11,7 @@ import sys
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 from weakref import WeakKeyDictionary
 
 import jax
@@ -177,7 +177,7 @@ def with_eqns(jaxpr: AnyJaxpr, eqns: Sequence[JaxprEqn]) -> AnyJaxpr:
     return made if opened is jaxpr else jaxpr.replace(jaxpr=made)  # type: ignore[call-arg, arg-type]
 
 
-def is_jaxpr(value: object) -> bool:
+def is_jaxpr(value: object) -> TypeGuard[AnyJaxpr]:
     """Returns whether a value is an open or closed jaxpr."""
     return hasattr(value, "eqns") or hasattr(value, "jaxpr")
 
@@ -492,7 +492,7 @@ def inlined(f: Callable[..., Any], eqn: JaxprEqn) -> list[JaxprEqn]:
     return [e.replace(invars=named(e.invars, known), outvars=named(e.outvars, known)) for e in jaxpr.eqns]
 
 
-def named(atoms: Iterable[Atom], names: Mapping[Any, Any]) -> list[Any]:
+def named(atoms: Iterable[Atom | None], names: Mapping[Any, Any]) -> list[Any]:
     """Returns the atoms, with what `names` gives in the place of a variable."""
     return [v if isinstance(v, Literal) else names.get(v, v) for v in atoms]
 

@@ -34,6 +34,8 @@ from qdtrace.trace.tree import bounds_of, captured, equations_in
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
+    from jax.typing import ArrayLike
+
     from qdtrace.trace.compat import Jaxpr, JaxprEqn, Primitive, Var
     from qdtrace.trace.jaxprs import Atom
 
@@ -66,7 +68,7 @@ class Along:
     """Number of reads of each variable, in all items."""
     renamed: dict[Var, Atom] = field(default_factory=dict["Var", "Atom"])
     """Variable -> the variable that replaces it by now."""
-    constants: dict[Var, object] = field(default_factory=dict["Var", object])
+    constants: dict[Var, ArrayLike] = field(default_factory=dict["Var", "ArrayLike"])
     """New variables of known values."""
 
     def equations(self, eqns: Sequence[JaxprEqn]) -> list[JaxprEqn]:
