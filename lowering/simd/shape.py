@@ -149,8 +149,8 @@ def _side_by_side(lanes: LaneFacts, target: Target, width: int, *, sums: bool) -
     0.97 to 1.2 (three). With AVX2, 2.4 with 19 values: 0.82 (three), 0.9 (four); with 26 values 1.0 and 1.07.
 
     Loops that lanes leave at different times gain with AVX2, too: van der Pol (11 values) 0.76 (three), 0.74 (four), a
-    branch of two functions (4) 0.8, 0.72, Kepler (6) 0.88, 0.9, its gradient (18) 0.9, 1.0. Quiet ones do not unless
-    registers hold their values: Mandelbrot (8) 1.05, 1.2.
+    branch of two functions (4) 0.8, 0.72, Kepler (6) 0.88, 0.9, its gradient (18) 0.9, 1.0. Quiet ones gain
+    from three where lanes are numbers of 32 bits: Mandelbrot (8) 0.90, 1.05; with lanes of 64 bits 1.05, 1.2.
     """
     facts, pressure = lanes.facts, lanes.pressure
     if not facts.has_loops:
@@ -162,14 +162,15 @@ def _side_by_side(lanes: LaneFacts, target: Target, width: int, *, sums: bool) -
         return 4
     if vectors_to_fill(facts.innermost_loops, lanes.uniformity.varying) > WAITS:
         for vectors in (4, 3):
-            if vectors * pressure <= HELD and (not lanes.divergent_loops or _wait_less(lanes, width, vectors)):
+            if vectors * pressure <= HELD and (not lanes.divergent_loops or _wait_less(lanes, target, width, vectors)):
                 return vectors
     return 2 if pressure <= 2 * target.registers else 1
 
 
-def _wait_less(lanes: LaneFacts, width: int, vectors: int) -> bool:
+def _wait_less(lanes: LaneFacts, target: Target, width: int, vectors: int) -> bool:
     """Returns whether so many vectors gain more in loops that lanes leave at different times than lanes lose."""
-    if width * vectors > WAITING or any(map(is_quiet, lanes.divergent_loops)):
+    are_numbers = vectors == 3 and target.packs_masks and width * 32 == target.vector_bits
+    if width * vectors > WAITING or (not are_numbers and any(map(is_quiet, lanes.divergent_loops))):
         return False
     varying, loops = lanes.uniformity.varying, lanes.facts.innermost_loops
     many, two = (sum(cycles(varying, loop, v) for loop in loops) for v in (vectors, 2))
