@@ -57,7 +57,7 @@ def _made(kind: Any, eq: bool, slots: bool, is_frozen: bool) -> Any:
         names = {f.name for f in every}
         methods |= {method: _refusal(made, names, method) for method in ("__setattr__", "__delattr__")}
     if slots and is_frozen:  # pickle would assign fields
-        methods |= _states([f.name for f in every])
+        methods |= _states()
     own = vars(made)
     for name, method in methods.items():
         if own.get(name) is None:  # a class with `__eq__` has None as its `__hash__`
@@ -168,12 +168,12 @@ def _refusal(kind: Any, names: set[str], method: str) -> Callable[..., None]:
     return refuse
 
 
-def _states(names: Sequence[str]) -> dict[str, Any]:
+def _states() -> dict[str, Any]:
     def state(self: Any) -> list[Any]:
-        return [getattr(self, name) for name in names]
+        return [getattr(self, f.name) for f in fields(self)]  # those of a subclass, too
 
     def restore(self: Any, values: Sequence[Any]) -> None:
-        for name, value in zip(names, values, strict=True):
-            object.__setattr__(self, name, value)
+        for f, value in zip(fields(self), values, strict=True):
+            object.__setattr__(self, f.name, value)
 
     return {"__getstate__": state, "__setstate__": restore}

@@ -10,7 +10,7 @@ that one combination alone has shown. `drawn` says how many programs a test take
 every row before others, and the rest is `slow`.
 `make test-all` compares with XLA as users have it, but for cases of folders about the code of a lane, to which XLA is
 the oracle alone, and for cases out of the sample of a test with another: of these a pass with the quick XLA is enough,
-and those that fail with it are decided by XLA as users have it. LLVM finishes the code of the latter quickly, too.
+and those that fail with it are decided by XLA as users have it.
 """
 
 from __future__ import annotations
@@ -214,23 +214,12 @@ def left_out(cases: Sequence[Case], seen: set[tuple[object, ...]]) -> Iterator[C
 
 def quick_first(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
     """Yields the cases for which a pass with the quick XLA is enough in `make test-all`: all of folders about the code
-    of a lane, and further ones."""
-    items = [*items]
-    yield from (c for c in items if c.path.parent.name in LANES_ALONE and not _is_elsewhere(c))
-    yield from (c for c in further_cases(items) if c.path.parent.name not in LANES_ALONE)
-
-
-def further_cases(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
-    """Yields the cases out of the sample of a test with another case."""
+    of a lane, and those out of the sample of a test with another case."""
     for _, of_one in groupby(items, lambda item: item.nodeid.partition("[")[0]):
-        cases = _shuffled(c for c in of_one if not _is_elsewhere(c))
+        cases = _shuffled(c for c in of_one if not any(map(c.get_closest_marker, ("slow", "gpu"))))
         others = [c for c in cases if c.get_closest_marker("full")]
-        yield from others[len(others) == len(cases) :]
-
-
-def _is_elsewhere(case: CaseOrItem) -> bool:
-    """Returns whether `make test-all` without a GPU leaves a case out."""
-    return any(map(case.get_closest_marker, ("slow", "gpu")))
+        in_lanes = cases and cases[0].path.parent.name in LANES_ALONE
+        yield from cases if in_lanes else others[len(others) == len(cases) :]
 
 
 def _later_rows(cases: Sequence[Case]) -> list[Case]:

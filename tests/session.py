@@ -22,7 +22,6 @@ from tests.selection import (
     LANES_ALONE,
     choose_cases,
     few_contexts,
-    further_cases,
     is_default_run,
     is_whole_suite,
     kept_bytecode,
@@ -79,8 +78,6 @@ marked `cpu`."""
 
 QUICK_FIRST = pytest.StashKey[bool]()
 """Whether a pass with the quick XLA is enough for a case."""
-FURTHER = pytest.StashKey[bool]()
-"""Whether it is so with code that LLVM finished quickly, too."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -126,8 +123,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if is_whole_suite(config):
         for item in quick_first(items):
             item.stash[QUICK_FIRST] = True
-        for item in further_cases(items):
-            item.stash[FURTHER] = True
     if not re.search(r"(?<!not )\bgpu\b", config.option.markexpr):
         return
     for item in items:
@@ -160,9 +155,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not pyfuncitem.stash.get(QUICK_FIRST, False):
         return None
     given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    with kept_code.quick(pyfuncitem.stash.get(FURTHER, False)):
-        passes = called_quickly(lambda: pyfuncitem.obj(**given))
-    if passes:
+    if called_quickly(lambda: pyfuncitem.obj(**given)):
         return True
     pyfuncitem.user_properties.append((AGAIN, pyfuncitem.nodeid))
     return None

@@ -85,7 +85,7 @@ class Target:
     def key(self) -> str:
         """A short hash of all that object code depends on, for caches."""
         kind = (self.vector_bits, self.registers, self.has_masks, self.has_half)
-        parts = (self.name, self.triple, self.cpu, self.features, *kind, LLVM_VERSION)
+        parts = (self.name, self.triple, self.cpu, self.features, self.level, *kind, LLVM_VERSION)
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
     @property

@@ -41,7 +41,7 @@ QUIET_STEPS = 8
 
 def emit_if(f: LaneFrame, eqn: Eqn) -> None:
     """Emits `if`: a branch if it is uniform, else both sides under masks; a rare one as a function."""
-    if is_rare(eqn) and not eqn.outvars and not f.is_scalar:
+    if is_rare(eqn) and not eqn.outvars and not eqn.blocks[1].eqns and not f.is_scalar:
         _rare_if(f, eqn)
     else:
         _emit_if(f, eqn)

@@ -26,12 +26,11 @@ CACHE_LINE = 64
 """Bytes; XLA's arrays begin at a multiple of it."""
 
 
-def on_host(value: Any, dtype: np.dtype) -> tuple[Any, int]:
-    """Returns an operand in memory that code can read, and its address; a copy if that of NumPy is not."""
-    if isinstance(value, jax.Array) and value.ndim < 2 and value.dtype == dtype:  # of more axes it may have any order
-        address = value.block_until_ready().unsafe_buffer_pointer()
-        if address % CACHE_LINE == 0 or not value.ndim:
-            return value, address
+def on_host(value: Any, dtype: np.dtype) -> tuple[np.ndarray, int]:
+    """Returns an operand as an array in memory that code can read, and its address; a copy if that of NumPy is not.
+
+    NumPy's view of an array of JAX keeps its memory from calls that it is donated to; its pointer alone does not.
+    """
     if type(value) in (bool, int, float):
         array = np.array(value, dtype)
         return array, array.__array_interface__["data"][0]
@@ -112,7 +111,7 @@ class Form:
         made = [place.empty() for place in self.places]
         for place, (array, _) in zip(self.places, made, strict=True):
             if place.before is not None:
-                array[...] = np.asarray(operands[place.before][0])
+                array[...] = operands[place.before][0]
             elif place.initial is not None:
                 array.fill(place.initial)
         addresses = [address for _, address in (*operands, *self.numbers, *made)]

@@ -153,11 +153,25 @@ class Loose(Checked):
     pass
 
 
+@frozen(slots=True)
+class WithSlots:
+    a: int = 3
+
+
+@frozen
+class WithDict(WithSlots):
+    b: int = 1
+
+
 def test_pickle_keeps_values() -> None:
     for value in (Pair(1.5, (2,)), Checked(3), More(1, 2), Loc("f.py", 3)):
         found = pickle.loads(pickle.dumps(value))
         assert found == value
         assert type(found) is type(value)
+
+
+def test_pickle_keeps_values_of_a_subclass_without_slots() -> None:
+    assert pickle.loads(pickle.dumps(WithDict(1, 2))) == WithDict(1, 2)
 
 
 def test_fields_are_compared_as_tuples_are() -> None:

@@ -25,7 +25,6 @@ from tests.oracle import called_quickly, optimisation
 from tests.selection import (
     choose_cases,
     drawn,
-    further_cases,
     is_default_run,
     is_whole_suite,
     left_marks,
@@ -190,14 +189,6 @@ def test_each_test_around_lanes_has_a_case_with_the_xla_of_users(
 def test_cases_out_of_a_sample_may_be_quick_beside_it() -> None:
     others = cases(pytest.mark.full.mark, folder="api")
     assert {*map(id, quick_first([*cases(folder="api"), *others]))} == {*map(id, others)}
-    assert {*map(id, further_cases([*cases(folder="api"), *others]))} == {*map(id, others)}
-
-
-def test_each_test_of_lanes_has_a_case_with_the_code_of_users() -> None:
-    others = cases(pytest.mark.full.mark)
-    assert not [*further_cases(cases())]
-    assert len([*further_cases(others)]) == len(others) - 1
-    assert {*map(id, further_cases([*cases(), *others]))} == {*map(id, others)}
 
 
 def test_quick_code_has_names_of_its_own() -> None:

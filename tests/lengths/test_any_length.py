@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +24,7 @@ from qdtrace.compose.staged_program import StagedProgram
 from qdtrace.config import options_from
 from qdtrace.ir.parser import parse_program
 from qdtrace.lengths import calls
+from qdtrace.lengths.memory import on_host
 from tests.lengths.programs import arguments, function_of
 
 pytestmark = pytest.mark.cpu
@@ -116,6 +118,18 @@ def test_traces_are_not_kept(around: Any) -> None:
     for n in range(20, 24):
         f(ones(n))
     assert {id(x) for x in alive()} <= {id(x) for x in before}
+
+
+@pytest.mark.cpu
+def test_an_operand_that_is_given_away_stays_while_it_is_used() -> None:
+    """As by another thread, which donates an array during a call that reads it."""
+    n = 1 << 16
+    x = jnp.arange(n, dtype=jnp.float32) * 1.0
+    held, address = on_host(x, np.dtype(np.float32))
+    given = jax.jit(lambda v: v * 0 + 7, donate_argnums=0)(x).block_until_ready()
+    np.testing.assert_array_equal(np.ctypeslib.as_array((ctypes.c_float * n).from_address(address)), np.arange(n))
+    assert held is not None
+    assert given[0] == 7
 
 
 def test_operands_in_memory_of_any_kind() -> None:

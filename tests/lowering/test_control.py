@@ -10,6 +10,7 @@ import pytest
 from lowering.llvm.target import Target
 from lowering.simd.emit import emit_task
 from qdtrace.ir.builder import Builder, ref_var, scalar_var
+from qdtrace.ir.parser import parse_program
 from qdtrace.ir.program import Program, Task, Var
 from qdtrace.ir.types import DType
 from tests.lowering.harness import SIZES, TARGETS, agrees, branch, f32, i32, loop, program, serial, task, while_loop
@@ -134,6 +135,22 @@ def test_quiet_while_asks_rarely_and_is_right():
         b.store(z, c, i)
 
     check(body)
+
+
+def test_the_other_side_of_a_rare_branch_runs():
+    made = parse_program("""program p(x: ref[f32,37])
+  buffer y: ref[f32,37]
+  range_for i in 0:i32 : 37:i32
+    v: f32 = load x i
+    c: bool = gt v 9.0:f32
+    if[rare=true] c
+      store y 1.0:f32 i
+    else
+      store y 2.0:f32 i
+  return y
+""")
+    for most in (5.0, 20.0):
+        agrees(made, [np.linspace(-5, most, 37, dtype=np.float32)])
 
 
 def test_while_with_loads_and_stores_in_it():
