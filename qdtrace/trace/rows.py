@@ -30,6 +30,7 @@ _OF_ROWS = ELEMENTWISE | {
     "reshape", "squeeze", "stop_gradient",
 }  # fmt: skip
 """Equations whose loops over elements meet one element in each trip, and may be fused, or reduce a row."""
+_FOR_SCALARS = FACTORISATIONS | {"custom_lin", "custom_vjp_call"}
 
 
 def is_of_rows(items: Iterable[Any]) -> bool:
@@ -42,12 +43,13 @@ def is_mostly_of_rows(items: Iterable[JaxprEqn], least: int) -> bool:
     """Returns whether more equations compute on rows, axes of `least` elements or more, than take elements out of them.
 
     What takes single elements at known places, or puts a row together from such, wants scalars. So do products of
-    matrices and factorisations: their arrays are small beside the work on them.
+    matrices and factorisations: their arrays are small beside the work on them; and backward functions of users, whose
+    derivatives are linear in memory for nobody to see (`linearity`).
     """
     balance = 0
     for eqn in compat.all_eqns(tuple(items)):
         name = eqn.primitive.name
-        if name in FACTORISATIONS or (name == "dot_general" and any(len(v.aval.shape) > 1 for v in eqn.invars)):
+        if name in _FOR_SCALARS or (name == "dot_general" and any(len(v.aval.shape) > 1 for v in eqn.invars)):
             return False
         if next(compat.inner_jaxprs(eqn), None) is not None:
             continue
