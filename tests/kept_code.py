@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +21,7 @@ from lowering.runtime import compile, keys
 from lowering.simt import assembly, code_object
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable
 
     from lowering.llvm.target import Target
     from lowering.simt.devices import Device
@@ -59,17 +58,6 @@ def quick_code(text: str, to: Target) -> bytes:
     native = llvm.Target.from_triple(to.triple)
     machine = native.create_target_machine(cpu=to.cpu, features=to.features, opt=0, reloc="pic", codemodel="small")
     return unlocked.emit_object(machine, module)
-
-
-@contextmanager
-def quick(wanted: bool = True) -> Generator[None]:
-    """Has the package's code made by `quick_code`, or as for users."""
-    global takes_quick
-    before, takes_quick = takes_quick, wanted
-    try:
-        yield
-    finally:
-        takes_quick = before
 
 
 def kept(make: Callable[..., bytes], folder: Path) -> Callable[[str, Target | Device], bytes]:

@@ -11,7 +11,7 @@ from lowering.simd.addresses import locate
 from lowering.simd.consecutive import load_or_gather, mostly_consecutive, rises_by_one
 from lowering.simd.interleave import add_store, load_component, settle_stores
 from lowering.simd.private import load_private, store_private
-from lowering.simd.transfers import gather_lanes, load_vector, scatter_lanes, store_vectors
+from lowering.simd.transfers import gather_lanes, kept_apart, load_vector, scatter_lanes, store_vectors
 from qdtrace.ir.memory import reference
 from qdtrace.ir.primitives import SELECT
 from qdtrace.ir.program import Eqn, Literal, Var
@@ -92,16 +92,13 @@ def store(f: LaneFrame, eqn: Eqn) -> None:
 
 
 def _stored(f: LaneFrame, atom: Atom) -> Value:
-    """Returns the value to be stored, frozen if LLVM could make a masked store of a choice of new and old elements.
-
-    It does that on processors that run such a store as microcode, too.
-    """
+    """Returns the value to be stored, kept apart from its store if it may be a choice of new and old elements."""
     value = f.value(atom)
     chosen = f.facts.definitions.get(atom) if isinstance(atom, Var) else None
-    if f.target.has_masks or value.vectors is None or chosen is None or chosen.primitive is not SELECT:
+    if value.vectors is None or chosen is None or chosen.primitive is not SELECT:
         return value
     kind = f.vector.type(value.dtype)
-    return f.each(value.dtype, lambda v: f.text.op(f"freeze {kind} {f.lanes_of(value, v)}"))
+    return f.each(value.dtype, lambda v: kept_apart(f, kind, f.lanes_of(value, v)))
 
 
 def store_lanes(f: LaneFrame, ref: GlobalMemory, address: Address, values: list[str]) -> None:

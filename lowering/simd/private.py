@@ -8,7 +8,7 @@ from lowering.llvm import private
 from lowering.llvm.addresses import first_element
 from lowering.llvm.descriptions import PrivateMemory
 from lowering.llvm.types import PRIVATE, kept_bytes
-from lowering.simd.transfers import gather, scatter
+from lowering.simd.transfers import gather, kept_apart, scatter
 from qdtrace.ir.program import Literal, ref_type
 
 if TYPE_CHECKING:
@@ -89,8 +89,6 @@ def store_private(f: LaneFrame, ref: PrivateMemory, value: Value, indices: Seque
             continue
         pointer = _element(f, ref, indices, v)
         if f.mask.vectors is not None and not f.mask.without_iteration:
-            old = f.text.op(f"load {vector}, ptr {pointer}")
-            if not f.target.has_masks:  # LLVM would store under a mask, which takes some processors 20 times as long
-                old = f.text.op(f"freeze {vector} {old}")
+            old = kept_apart(f, vector, f.text.op(f"load {vector}, ptr {pointer}"))
             raw = o.select(f.mask.vectors[v], vector, raw, old)
         f.text.do(f"store {vector} {raw}, ptr {pointer}")

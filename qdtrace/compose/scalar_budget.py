@@ -8,8 +8,7 @@ import jax
 
 from qdtrace.analysis.machine import CPU, GPU
 from qdtrace.trace import compat
-from qdtrace.trace.markers import for_p, while_p
-from qdtrace.trace.products import matrix_work
+from qdtrace.trace.products import is_loop, matrix_work
 from qdtrace.trace.rows import is_mostly_of_rows, is_of_rows
 
 if TYPE_CHECKING:
@@ -30,9 +29,5 @@ def scalar_budget(items: Sequence[JaxprEqn]) -> int:
     if most == machine.scalars or is_of_rows(items):
         return most
     if is_mostly_of_rows(items, most + 1):
-        return machine.scalars_of_matrices if any(map(_is_loop, compat.all_eqns(items))) else most
+        return machine.scalars_of_matrices if any(map(is_loop, compat.all_eqns(items))) else most
     return machine.scalars
-
-
-def _is_loop(eqn: JaxprEqn) -> bool:
-    return eqn.primitive.name in ("scan", "while") or eqn.primitive in (for_p, while_p)

@@ -31,10 +31,7 @@ def on_host(value: Any, dtype: np.dtype) -> tuple[np.ndarray, int]:
 
     NumPy's view of an array of JAX keeps its memory from calls that it is donated to; its pointer alone does not.
     """
-    if type(value) in (bool, int, float):
-        array = np.array(value, dtype)
-        return array, array.__array_interface__["data"][0]
-    array = np.asarray(value)
+    array = np.array(value, dtype) if type(value) in (bool, int, float) else np.asarray(value)
     address = array.__array_interface__["data"][0]
     if array.dtype == dtype and array.flags.c_contiguous and (address % CACHE_LINE == 0 or not array.ndim):
         return array, address

@@ -20,6 +20,11 @@ UNKNOWN_TRIPS = 16
 """Iterations that a loop of unknown trip count is taken to have."""
 
 
+def is_loop(eqn: JaxprEqn) -> bool:
+    """Returns whether an equation is a loop of JAX or of this package."""
+    return eqn.primitive.name in ("scan", "while") or eqn.primitive in (for_p, while_p)
+
+
 def multiplications(eqn: JaxprEqn) -> int:
     """Returns the multiplications of a product."""
     (contracted, _), _ = eqn.params["dimension_numbers"]
@@ -40,8 +45,7 @@ def matrix_work(items: Iterable[JaxprEqn], least: int) -> int:
             total += multiplications(item)
         elif name in FACTORISATIONS and item.invars[0].aval.size > least:
             total += item.invars[0].aval.size * min(item.invars[0].aval.shape[-2:], default=0)
-        is_loop = name == "while" or item.primitive in (for_p, while_p)
-        trips = item.params.get("length", UNKNOWN_TRIPS if is_loop else 1)
+        trips = item.params.get("length", UNKNOWN_TRIPS if is_loop(item) else 1)
         for inner in compat.inner_jaxprs(item):
             total += matrix_work(compat.open_jaxpr(inner).eqns, least) * trips
     return total

@@ -191,14 +191,14 @@ def test_cases_out_of_a_sample_may_be_quick_beside_it() -> None:
     assert {*map(id, quick_first([*cases(folder="api"), *others]))} == {*map(id, others)}
 
 
-def test_quick_code_has_names_of_its_own() -> None:
+def test_quick_code_has_names_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that no process of a user loads it from the folder that tests share with it."""
     target = Target.host()
     names: list[str] = []
     for wanted, make in ((True, kept_code.quick_code), (False, kept_code.full_code), (True, kept_code.quick_code)):
-        with kept_code.quick(wanted):
-            names.append(artifact_key("a task", target))
-            assert compile.machine_code(ANSWER, target) == make(ANSWER, target)
+        monkeypatch.setattr(kept_code, "takes_quick", wanted)
+        names.append(artifact_key("a task", target))
+        assert compile.machine_code(ANSWER, target) == make(ANSWER, target)
     assert names[0] == names[2] != names[1]
     assert [name.partition("_")[2] for name in names] == [compiler_version()[:VERSION_LENGTH]] * 3
 
