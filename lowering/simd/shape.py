@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING
 
 from lowering.plan.sums import Where
 from lowering.simd.critical_path import cycles, vectors_to_fill
-from lowering.simd.divergence.one_lane import one_lane_is_faster
+from lowering.simd.divergence.one_lane import GATHERED, one_lane_is_faster
 from lowering.simd.inner.choice import along_one_lane, choose_inner
 from lowering.simd.lane_facts import LaneFacts, is_quiet
 from lowering.simd.rows import find_row
+from qdtrace.analysis.cost import accesses, operations
 from qdtrace.analysis.uniformity import analyse_uniformity
 from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from lowering.llvm.facts import TaskFacts
     from lowering.llvm.options import EmitOptions
     from lowering.llvm.target import Target
     from lowering.plan.sums import Sums
@@ -44,6 +46,8 @@ GAIN = 0.9
 """Three or four vectors that wait for each other take at most this fraction of the cycles of two."""
 ROW_USE = 0.75
 """Steps keep to rows if at least this fraction of the lanes is then busy."""
+NARROW_USE = 0.8
+"""The same for vectors of fewer lanes: what a step costs beside its operations weighs more."""
 ROW_USE_OF_LOOPS = 0.5
 """The same for bodies with loops: each of their trips would gather what steps within a row load side by side."""
 
@@ -88,7 +92,11 @@ def choose_shape(lanes: LaneFacts, target: Target, options: EmitOptions, sums: S
             vectors = _fewer(vectors)
         return vectors
 
-    vectors, row = side_by_side(lanes), find_row(facts)
+    row = find_row(facts)
+    least = ROW_USE_OF_LOOPS if facts.has_loops else ROW_USE
+    if row is not None:
+        width = _width_in_rows(row, width, least, facts)
+    vectors = side_by_side(lanes)
     if row is not None:
         # what is equal in a row is broadcast in each trip of a loop, and takes a register there
         in_row = lanes if facts.has_loops else LaneFacts(facts, analyse_uniformity(facts.task, row.uniform))
@@ -96,7 +104,7 @@ def choose_shape(lanes: LaneFacts, target: Target, options: EmitOptions, sums: S
         narrow = vectors
         while not wanted and narrow > 1 and _row_use(row, width * narrow) < ROW_USE:
             narrow = _fewer(narrow)
-        if _row_use(row, width * narrow) < (ROW_USE_OF_LOOPS if facts.has_loops else ROW_USE):
+        if _row_use(row, width * narrow) < least:
             row, vectors = None, across
         else:
             vectors, lanes = narrow, in_row
@@ -130,6 +138,27 @@ def _is_crowded(lanes: LaneFacts, count: int) -> bool:
 def _fewer(vectors: int) -> int:
     """Returns the next smaller number of vectors: 2 after 4 or 3, then 1."""
     return 2 if vectors > 2 else 1
+
+
+def _width_in_rows(row: Row, width: int, least: float, facts: TaskFacts) -> int:
+    """Returns the lanes of a vector that keeps to rows: fewer, where none of them was busy, or all would gather.
+
+    Operations are then so much more, and must cost less than the gathers. Half of AVX2's vectors: products with 4
+    columns 0.8, with 3 columns 0.2, rows of 4 in place 0.4, differences in rows of 10 0.33, three functions in rows of
+    10 1.25.
+    """
+
+    def steps(width: int) -> int:
+        return -(-row.length // width)
+
+    if _row_use(row, width) >= least:
+        while width > 2 and steps(width // 2) == steps(width):
+            width //= 2
+        return width
+    body, least = facts.task.body, max(least, NARROW_USE * (not facts.has_loops))
+    pays = (w for w in (width // 2, width // 4) if 2 * w * GATHERED * accesses(body) > operations(body))
+    fitting = [w for w in pays if w > 1 and _row_use(row, w) >= least]
+    return min(fitting, key=lambda w: (steps(w), w), default=width)
 
 
 def _row_use(row: Row, step: int) -> float:

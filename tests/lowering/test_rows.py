@@ -108,6 +108,29 @@ def test_short_rows_are_left_alone():
     assert "rows" not in emit_task(made, Target.named("avx512")).reason
 
 
+@pytest.mark.parametrize(
+    ("length", "lanes"), [(4, 4), (8, 8), (10, 4), (13, 16), (16, 16), (20, 8), (24, 16), (31, 16)]
+)
+def test_vectors_are_as_short_as_rows_that_would_be_gathered(length: int, lanes: int):
+    made, x, y = stencil((6, length))
+    assert emit_task(made, Target.named("avx512")).reason.startswith(f"{lanes} lanes of 32 bits")
+    values = np.arange(x.type.size, dtype=np.float32).reshape(x.type.shape)
+    agrees(program([x, y], made, [y]), [values, np.zeros_like(values)], cuts=(0.03, 0.31, 0.5), vectors=(None, 1, 4))
+
+
+def test_many_operations_keep_whole_vectors():
+    x = ref_var(F32, (64, 8), "x")
+
+    def body(b: Builder, flat: Var) -> None:
+        i, j = decode(b, flat, (64, 8))
+        value = b("add", b.load(x, i, j), b.convert(i, F32))
+        for _ in range(12):
+            value = b("sin", b("exp", value))
+        b.store(x, value, i, j)
+
+    assert emit_task(task(64 * 8, body), Target.named("avx512")).reason.startswith("16 lanes")
+
+
 def test_values_of_both_indices_and_loops_over_them():
     shape = (9, 33)
     x, y, z = ref_var(F32, shape, "x"), ref_var(F32, shape, "y"), ref_var(I32, (9,), "z")
@@ -137,7 +160,7 @@ def test_the_remainder_of_a_shifted_index():
     agrees(program([y], task(n, body), [y]), [np.zeros(n, np.int32)], vectors=(None, 1))
 
 
-@pytest.mark.parametrize(("length", "found"), [(8, True), (7, False), (17, True), (13, True)])
+@pytest.mark.parametrize(("length", "found"), [(1, False), (2, True), (8, True), (7, True), (17, True), (13, True)])
 def test_loops_keep_to_rows_that_fill_half_of_the_lanes(length: int, found: bool):
     """Without rows each trip of the loop would gather both operands."""
     x, y = ref_var(F32, (5, 4, length), "x"), ref_var(F32, (5, length), "y")
