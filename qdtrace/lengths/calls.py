@@ -19,6 +19,7 @@ from jax.core import Tracer
 from jax.sharding import SingleDeviceSharding
 
 from qdtrace.compose.explain import failure_in
+from qdtrace.compose.garbage import paused_garbage_collection
 from qdtrace.compose.staged import Programs
 from qdtrace.errors import BoundsError, CheckError
 from qdtrace.lengths.kinds import Kind
@@ -126,7 +127,8 @@ class Calls:
             if None in kinds:
                 return None
             kind = self._kinds.setdefault((*types[:3], *kinds), Kind(self.name, self._tracing(structure, moved)))
-            self._met[types] = forms = kind.forms(tuple([np.shape(x)[0] for x in leaves if np.ndim(x)]), leaves)
+            with paused_garbage_collection():  # until the traces are gone
+                self._met[types] = forms = kind.forms(tuple([np.shape(x)[0] for x in leaves if np.ndim(x)]), leaves)
             if len(self._met) > KEPT:
                 self._met.popitem(last=False)
             return forms

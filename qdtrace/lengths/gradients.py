@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
+from jax.custom_derivatives import SymbolicZero
 from jax.interpreters import ad
 
 from qdtrace.compose.derivative import Derivative, has_backward
@@ -69,7 +70,8 @@ def differentiated(
         results = otherwise([given.get(k, x) for k, x in enumerate(values)])
         return [results[k] for k in places.values()]
 
-    def adjoints(_: None, cotangents: list[Any]) -> tuple[Any, ...]:
+    def adjoints(_: None, given: list[Any]) -> tuple[Any, ...]:
+        cotangents = list(map(_dense, given))
         if compat.trace_ctx.is_top_level() and not any(isinstance(c, compat.Tracer) for c in cotangents):
             try:
                 return tuple(backward.run([*values, *cotangents]))
@@ -79,7 +81,7 @@ def differentiated(
         return jax.vjp(of_moved, *[values[k] for k in moved])[1](cotangents)
 
     call = jax.custom_vjp(of_moved)
-    call.defvjp(lambda *_: ([found[k] for k in places.values()], None), adjoints)
+    call.defvjp(lambda *_: ([found[k] for k in places.values()], None), adjoints, symbolic_zeros=True)
     made = dict(zip(places, call(*[leaves[k] for k in moved]), strict=True))
 
     def result(source: Source, value: Any) -> Any:
@@ -88,6 +90,14 @@ def differentiated(
         return leaves[source] if isinstance(source, int) and source in moved else value
 
     return jax.tree.unflatten(forward.tree, list(map(result, forward.results, found)))
+
+
+def _dense(cotangent: Any) -> Any:
+    """Returns a cotangent as an array: XLA would compile JAX's zeros of a result that nobody uses for each length."""
+    if not isinstance(cotangent, SymbolicZero):
+        return cotangent
+    kind: Any = cotangent.aval
+    return np.zeros(kind.shape, kind.dtype)
 
 
 def trace_adjoint(call: Trace, leaves: Sequence[Any], moved: Sequence[int]) -> Trace:

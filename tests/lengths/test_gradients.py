@@ -135,6 +135,43 @@ def test_transformations(name: str) -> None:
             close(got, around(of_gathered, *operands(n)))
 
 
+def test_results_that_nobody_uses_compile_nothing() -> None:
+    """Not even JAX's zeros in place of their adjoints."""
+
+    @partial(qd.jit, sizes="any")
+    def f(x: Any, y: Any) -> Any:
+        total = qd.zeros((), jnp.int32)
+        for i in qd.range(x.shape[0]):
+            y[i] = y[i] * x[i]
+            x[i] = x[i] * x[i]
+            total[()] += 1
+        return x, y, total
+
+    seconds: dict[str, float] = {}
+
+    def note(event: str, duration_secs: float, **_: Any) -> None:
+        seconds[event] = duration_secs
+
+    def of(n: int) -> Any:
+        x = jax.device_put(np.arange(n, dtype=np.float32))
+        squares, pull = jax.vjp(lambda x: f(x, np.ones(n, np.float32))[0], x)
+        _, pull_both = jax.vjp(lambda *args: f(*args)[1:], x, x)
+        return squares, *pull(x), *pull_both((x, np.zeros((), jax.dtypes.float0)))
+
+    for n in (3, 4, 6, 7):
+        of(n)
+    jax.monitoring.register_event_duration_secs_listener(note)
+    try:
+        for n in (9, 17):
+            x = np.arange(n, dtype=np.float32)
+            np.testing.assert_array_equal(of(n), (x * x, 2 * x * x, x * x, x * x))
+        assert not [e for e in seconds if "backend_compile" in e]
+        jax.jit(lambda x: x + 3)(1.0)
+        assert [e for e in seconds if "backend_compile" in e]
+    finally:
+        jax.monitoring.unregister_event_duration_listener(note)
+
+
 def test_no_elements() -> None:
     f = qd.jit(gathered, sizes="any")
     for n in (3, 4, 0, 6, 7, 0):
