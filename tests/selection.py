@@ -7,7 +7,8 @@ names alone, so every process takes the same.
 `pytest.mark.sample(k)` takes one in k cases of a test, and `pytest.mark.every_case` takes all of a matrix, for faults
 that one combination alone has shown. `drawn` says how many programs a test takes that draws them itself. Of a test with
 `sample(k, full=j)` or `sample(full=j)`, whose cases repeat a class, `make test-all` takes one case in j, of a matrix
-every row before others, and the rest is `slow`.
+every row before others, and the rest is `slow`. Of any other matrix it takes the sample, every row, and a third of the
+combinations whose rows other cases have.
 `make test-all` compares with XLA as users have it, but for cases of folders about the code of a lane, to which XLA is
 the oracle alone, and for cases out of the sample of a test with another: of these a pass with the quick XLA is enough,
 and those that fail with it are decided by XLA as users have it.
@@ -179,6 +180,8 @@ def choose_cases(metafunc: pytest.Metafunc, out: Sequence[str]) -> None:
         case.mark("slow")
     for case in [*left_out(cases, _rows_of.setdefault(test.path, set()))]:
         case.mark("full")
+    for case in repeated(cases):
+        case.mark("slow")
     # pytest makes an item without values where there is no case
     specs[:] = [case.callspec for case in cases if not any(map(case.get_closest_marker, out))] or specs[:1]
 
@@ -188,7 +191,19 @@ def slow_ones(cases: Sequence[Case]) -> Sequence[Case]:
     marker = cases[0].get_closest_marker("sample") if cases else None
     if marker is None or "full" not in marker.kwargs:
         return ()
-    return _later_rows(cases)[-(-len(cases) // marker.kwargs["full"]) :]
+    new, known = _by_rows(cases)
+    return [*new, *known][-(-len(cases) // marker.kwargs["full"]) :]
+
+
+def repeated(cases: Sequence[Case]) -> Sequence[Case]:
+    """Returns the combinations of a matrix that are in no suite: two thirds of those out of the sample whose rows other
+    cases have."""
+    marker = cases[0].get_closest_marker("sample") if cases else None
+    if marker is not None and "full" in marker.kwargs:
+        return ()
+    _, known = _by_rows([c for c in cases if not any(map(c.get_closest_marker, ("slow", "every_case", "gpu")))])
+    known = [c for c in known if c.get_closest_marker("full")]
+    return known[-(-len(known) // _MATRIX) :]
 
 
 def left_out(cases: Sequence[Case], seen: set[tuple[object, ...]]) -> Iterator[Case]:
@@ -222,16 +237,16 @@ def quick_first(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
         yield from cases if in_lanes else others[len(others) == len(cases) :]
 
 
-def _later_rows(cases: Sequence[Case]) -> list[Case]:
-    """Returns the cases in the order of a hash; those of a matrix without a row that is new then come last."""
+def _by_rows(cases: Sequence[Case]) -> tuple[list[Case], list[Case]]:
+    """Returns the cases in the order of a hash: those with a row that is new, and those of a matrix without one."""
     seen: set[tuple[object, ...]] = set()
+    new: list[Case] = []
     known: list[Case] = []
-    order: list[Case] = []
     for case in _shuffled(cases):
         values = {*_values(case)}
-        (known if len(values) > 1 and values <= seen else order).append(case)
+        (known if len(values) > 1 and values <= seen else new).append(case)
         seen |= values
-    return order + known
+    return new, known
 
 
 def _shuffled(cases: Iterable[CaseOrItem]) -> list[CaseOrItem]:

@@ -32,6 +32,7 @@ from tests.selection import (
     names_tests,
     put_whole,
     quick_first,
+    repeated,
     slow_ones,
 )
 
@@ -117,6 +118,21 @@ def test_a_sample_of_the_whole_suite_has_every_row(full: int, count: int) -> Non
     assert {p["dtype"] for p in left} == {*DTYPES}
     assert {(p["a"], p["b"]) for p in left} == {*PAIRS}
     assert not slow_ones(cases(pytest.mark.sample(8).mark))
+
+
+def test_a_whole_suite_has_every_row_of_a_matrix_and_a_third_of_what_repeats_them() -> None:
+    many = cases(pytest.mark.full.mark)
+    left = [c.callspec.params for c in many if id(c) not in {*map(id, repeated(many))}]
+    assert {p["dtype"] for p in left} == {*DTYPES}
+    assert {(p["a"], p["b"]) for p in left} == {*PAIRS}
+    assert len(left) < 24 / 3 + len(DTYPES) + len(PAIRS)
+
+
+@pytest.mark.parametrize(
+    "marks", [(), ("full", "every_case"), ("full", "gpu"), ("full", "slow")], ids=lambda marks: " ".join(marks)
+)
+def test_the_whole_suite_leaves_out_no_case_of_the_sample_or_of_a_mark(marks: tuple[str, ...]) -> None:
+    assert not repeated(cases(*(getattr(pytest.mark, name).mark for name in marks)))
 
 
 def chosen(count: int, marks: tuple[pytest.Mark, ...], out: tuple[str, ...]) -> list[list[str]]:

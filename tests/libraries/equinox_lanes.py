@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import functools
+
 import equinox as eqx
 import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from tests.libraries.lanes import Lanes, keys, spread, uniform
 
 EQUINOX = Lanes()
-NETWORK = eqx.nn.MLP(3, 2, 8, 2, key=jax.random.key(0))
-DEEP = eqx.nn.MLP(3, "scalar", 32, 3, activation=jnp.tanh, key=jax.random.key(1))
+
+
+def drawn(make):
+    """A network whose weights NumPy draws: JAX would compile the draw of each shape whenever tests are collected."""
+    rng = np.random.default_rng(0)
+    return jax.tree.map(
+        lambda x: jnp.asarray(rng.uniform(-0.5, 0.5, x.shape), x.dtype) if isinstance(x, jax.ShapeDtypeStruct) else x,
+        eqx.filter_eval_shape(lambda: make(key=jax.random.key(0))),
+    )
+
+
+NETWORK = drawn(functools.partial(eqx.nn.MLP, 3, 2, 8, 2))
+DEEP = drawn(functools.partial(eqx.nn.MLP, 3, "scalar", 32, 3, activation=jnp.tanh))
 
 
 @EQUINOX(uniform(3), slow=False)
