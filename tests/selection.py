@@ -213,6 +213,7 @@ def left_out(cases: Sequence[Case], seen: set[tuple[object, ...]]) -> Iterator[C
     marker = cases[0].get_closest_marker("sample") if cases else None
     shuffled = _shuffled(cases)
     if marker is not None and marker.args:
+        assert len(marker.args) == 1, f"{cases[0].nodeid}: `full` of `sample` has to be named"
         yield from shuffled[-(-len(cases) // marker.args[0]) :]
     elif len(cases) > 1 and cases[0].path.parent.name in _COSTLY:
         needed: list[Case] = []

@@ -381,7 +381,7 @@ def lane_with_loops(seed: int) -> Callable[[Any], Any]:
 
 
 @pytest.mark.usefixtures("as_on_a_gpu")
-@pytest.mark.sample(20, 4)
+@pytest.mark.sample(20, full=4)
 @pytest.mark.parametrize("seed", range(40))
 def test_long_rows_behind_loops_are_the_whole_batch(seed: int) -> None:
     (x,), f = drawn([(70,)], 5), lane_with_loops(seed)
