@@ -17,6 +17,7 @@ from jax import lax
 from jax.interpreters import ad
 
 from qdtrace.api import jit
+from qdtrace.backend import has_masks
 from qdtrace.frozen import frozen
 from qdtrace.lanes.short_products import are_short, is_short, sum_of_products
 from qdtrace.trace import compat
@@ -32,8 +33,9 @@ LEAST_BYTES = 32
 """Bytes of a row of the result from which on lanes are columns: fewer leave most of a vector idle."""
 MOST_DEPTH = 128
 """The longest sums: for longer ones, a library that keeps blocks in caches is as fast."""
-TILE = 6
-"""Rows of the result in one loop body: with two vectors of columns their sums and operands fit 16 registers."""
+TILE, HIGH_TILE = 6, 8
+"""Rows of the result in one loop body: with two vectors of columns their sums and operands fit 16 registers. More,
+which keep the processor's units busy, fit with one vector of columns, and 32 registers (of processors with masks)."""
 
 
 def with_products(f: Callable[..., Any], others: Callable[[Any], list[Any]] | None = None) -> Callable[..., Any]:
@@ -178,12 +180,15 @@ def _multiply(a: Any, b: Any, *, down: bool, across: bool) -> Any:
         for r, total in enumerate(sums):
             out[lane, first + r, column] = total
 
+    most = HIGH_TILE if has_masks() or columns * b.dtype.itemsize <= LEAST_BYTES else TILE
+    high = -(-rows // -(-rows // most))
+
     def tiles(lane: Any, column: Any) -> None:
-        whole, rest = divmod(rows, TILE)
+        whole, rest = divmod(rows, high)
         if whole:
-            lax.fori_loop(0, whole, lambda n, _: tile(lane, column, n * TILE, TILE), None)
+            lax.fori_loop(0, whole, lambda n, _: tile(lane, column, n * high, high), None)
         if rest:
-            tile(lane, column, whole * TILE, rest)
+            tile(lane, column, whole * high, rest)
 
     for lane, column in ndrange(lanes, columns).over(tiles):
         tiles(lane, column)
