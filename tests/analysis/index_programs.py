@@ -38,7 +38,7 @@ class Draw:
         self.lines: list[str] = []
         self.indent = "    "
         self.number = 0
-        self.splits: list[tuple[str, str]] = []
+        self.splits: list[tuple[str, ...]] = []
 
     def task(self) -> Task:
         rng = self.rng
@@ -64,9 +64,10 @@ class Draw:
             refs.append(f"x{len(refs)}: ref[f32,{'x'.join(map(str, shape))}]")
             for _ in range(3):
                 indices = [rng.choice(known) if rng.random() < 0.9 else self.of(rng.randrange(4)) for _ in shape]
-                if self.splits and len(shape) > 1 and rng.random() < 0.5:  # a neighbour in an array of rows
-                    split = rng.choice(self.splits)
-                    indices[:2] = [self.define(f"add {a} {self.of(rng.choice((0, 0, 1, -1)))}") for a in split]
+                splits = [s for s in self.splits if len(s) <= len(shape)]
+                if splits and rng.random() < 0.5:  # a neighbour in an array of rows
+                    near = [self.define(f"add {a} {self.of(rng.choice((0, 0, 1, -1)))}") for a in rng.choice(splits)]
+                    indices[: len(near)] = near
                 elif rng.random() < 0.1:  # a window of a flat array
                     c = self.of(rng.choice((2, 3, 4)))
                     first = self.define(f"add {self.define(f'mul i {c}')} {self.of(rng.choice((0, 0, 1, 2)))}")
@@ -95,6 +96,10 @@ class Draw:
                     split = self.define(f"div {a} {self.of(c)}"), self.define(f"rem {a} {self.of(c)}")
                     known += (*split, self.define(f"add {split[0]} {split[1]}")) if rng.random() < 0.3 else split
                     self.splits += [split]
+                    if rng.random() < 0.3:  # of the quotient two digits more
+                        row, n = split[0], self.of(rng.choice((2, 3, 5)))
+                        digits = self.define(f"div {row} {n}"), self.define(f"rem {row} {n}"), split[1]
+                        self.splits += [digits]
                 case 4:
                     known.append(self.define(f"mul {a} {self.of(rng.choice((c, -c, wide)))}"))
                 case 5 | 6:

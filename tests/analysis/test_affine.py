@@ -164,6 +164,11 @@ def test_quotients_of_multiples_are_exact_where_nothing_wraps():
     assert v["i"] not in forms.of(v["negative"]).terms
 
 
+def split(b: Builder, value: Atom, by: int) -> tuple[Atom, Atom]:
+    """A quotient and its remainder."""
+    return b("div", value, i32(by)), b("rem", value, i32(by))
+
+
 CASES: dict[str, tuple[Callable[[Builder, Atom, Atom], list[Atom]], bool]] = {
     "the index": (lambda b, i, j: [i], True),
     "the index in one component": (lambda b, i, j: [j, i], True),
@@ -178,6 +183,28 @@ CASES: dict[str, tuple[Callable[[Builder, Atom, Atom], list[Atom]], bool]] = {
         True,
     ),
     "quotient and remainder by others": (lambda b, i, j: [b("div", i, i32(7)), b("rem", i, i32(6))], False),
+    "three digits": (lambda b, i, j: [*split(b, b("div", i, i32(3)), 5), b("rem", i, i32(3))], True),
+    "three digits, by one division": (
+        lambda b, i, j: [b("div", i, i32(15)), b("rem", b("div", i, i32(3)), i32(5)), b("rem", i, i32(3))],
+        True,
+    ),
+    "four digits, moved": (
+        lambda b, i, j: [
+            *split(b, b("div", i, i32(12)), 5),
+            b("add", b("rem", b("div", i, i32(4)), i32(3)), i32(2)),
+            b("rem", i, i32(4)),
+        ],
+        True,
+    ),
+    "the first and the last of three digits": (lambda b, i, j: [b("div", i, i32(15)), b("rem", i, i32(3))], False),
+    "a digit by another": (
+        lambda b, i, j: [b("div", i, i32(15)), b("rem", b("div", i, i32(3)), i32(4)), b("rem", i, i32(3))],
+        False,
+    ),
+    "a quotient in two others": (
+        lambda b, i, j: [b("div", i, i32(5)), b("add", b("div", i, i32(5)), j), b("rem", i, i32(5))],
+        True,
+    ),
     "clamped": (lambda b, i, j: [b("min", i, i32(9))], False),
     "plus a loop index": (lambda b, i, j: [b("add", i, j)], False),
     "a window of its own": (lambda b, i, j: [b("add", b("mul", i, i32(4)), j)], True),
@@ -208,6 +235,17 @@ PAIRS: dict[str, tuple[Callable[[Builder, Atom], list[list[Atom]]], bool]] = {
     "four of three": (lambda b, i: [[b("add", b("mul", i, i32(3)), i32(c))] for c in range(4)], False),
     "split and its neighbour": (
         lambda b, i: [[b("div", i, i32(5)), b("add", b("rem", i, i32(5)), i32(c))] for c in range(2)],
+        False,
+    ),
+    "planes of three digits": (
+        lambda b, i: [[i32(c), *split(b, b("div", i, i32(3)), 5), b("rem", i, i32(3))] for c in range(3)],
+        True,
+    ),
+    "three digits and the next row": (
+        lambda b, i: [
+            [b("div", i, i32(15)), b("add", b("rem", b("div", i, i32(3)), i32(5)), i32(c)), b("rem", i, i32(3))]
+            for c in range(2)
+        ],
         False,
     ),
     "split and the next row": (

@@ -270,6 +270,28 @@ def test_a_later_task_reads_it(read: str) -> None:
     unchanged(sweep, TEMPORARY.format(last=LAST, later=later).replace("return y", "return y, x"))
 
 
+DIGITS = """program p(g: ref[f32,2x4x3x5], y: ref[f32,2x4x3x5])
+  range_for i in 0:i32 : 60:i32
+    c: i32 = rem i 5:i32
+    q: i32 = div i 5:i32
+    b: i32 = rem q {n}:i32
+    a: i32 = div i 15:i32
+    u: f32 = load g 0:i32 a b c
+    store g 0.0:f32 0:i32 a b c
+    v: f32 = load g 1:i32 a b c
+    store g 0.0:f32 1:i32 a b c
+    store y u 1:i32 a b c
+    store y v 0:i32 a b c
+  return y
+"""
+
+
+def test_elements_of_three_digits_are_of_one_iteration() -> None:
+    text = DIGITS.format(n=3)
+    check(sweep, text, "\n".join(line for line in text.splitlines() if "store g" not in line) + "\n")
+    unchanged(sweep, DIGITS.format(n=2))
+
+
 def test_another_iteration_may_read_it() -> None:
     unchanged(sweep, TEMPORARY.format(last="store t w 3:i32", later="").replace("0:i32 : 8:i32", "3:i32 : 4:i32"))
 

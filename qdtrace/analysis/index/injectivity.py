@@ -2,8 +2,8 @@
 
 An index tuple is injective in the index of a task when equal tuples imply equal iterations. The proof looks at single
 components (`c * i + constant`, or a window: `c * i + r` with `r` within `0 .. c-1`, or the exclusive or of one with a
-constant) and at mixed radix pairs (`f // m` and `f % m` both used). The result is a set of *keys*: two accesses that
-share a key meet only inside one iteration.
+constant) and at digits of a mixed radix (`f // m` and `f % m` both used). The result is a set of *keys*: two accesses
+that share a key meet only inside one iteration.
 """
 
 from __future__ import annotations
@@ -53,10 +53,8 @@ class Injectivity:
         found = [key for n, form in enumerate(forms) if (key := self._window(form, (n,))) is not None]
         work = list(forms)
         names: list[Key] = [(n,) for n in range(len(forms))]
-        while (merged := _merge(work, names)) is not None:
-            key = self._window(*merged)
-            if key is not None:
-                found.append(key)
+        while changed := _eliminate(work, names):
+            found += [key for n in changed if (key := self._window(work[n], names[n])) is not None]
         return frozenset(found)
 
     def _window(self, form: Form, where: Key) -> Key | None:
@@ -94,25 +92,24 @@ class Injectivity:
         return None if window is None else (where, form.terms[self.index], frozenset(fixed.items()), *window)
 
 
-def _merge(work: list[Form], names: list[Key]) -> tuple[Form, Key] | None:
-    """Replaces a quotient `f // m` and a remainder `f - m * (f // m)` (each plus a constant) by `f`.
+def _eliminate(work: list[Form], names: list[Key]) -> list[int]:
+    """Takes a quotient that is a component (plus a constant) out of all others, as equal tuples have it equal, too.
 
-    The name of the result keeps the constants: `(f // m, f % m)` and `(f // m + 1, f % m)` do not meet in one
-    iteration.
+    So `(f // m, f % m)` becomes `f`, and `(f // (m * n), f // m % n, f % m)` does in two steps. The quotient is no
+    component any more. Returns which components changed. The name of each keeps what was added to it:
+    `(f // m, f % m)` and `(f // m + 1, f % m)` do not meet in one iteration.
     """
     for q, form in enumerate(work):
         if len(form.terms) != 1:
             continue
         ((quotient, scale),) = form.terms.items()
-        if not isinstance(quotient, Quotient) or scale != 1:
+        others = [r for r, other in enumerate(work) if r != q and quotient in other.terms]
+        if not isinstance(quotient, Quotient) or scale != 1 or not others:
             continue
-        for r, other in enumerate(work):
-            if r != q and other.terms.get(quotient) == -quotient.divisor:
-                whole = other.plus(Form({quotient: quotient.divisor}))
-                name = (names[q], names[r], quotient.divisor, form.constant)
-                for k in sorted((q, r), reverse=True):
-                    del work[k], names[k]
-                work.append(whole)
-                names.append(name)
-                return whole, name
-    return None
+        for r in others:
+            factor = work[r].terms[quotient]
+            work[r] = work[r].plus(Form({quotient: -factor}))
+            names[r] = (names[q], names[r], factor, form.constant)
+        del work[q], names[q]
+        return [r - (r > q) for r in others]
+    return []
