@@ -7,6 +7,7 @@ call that is differentiated has kept JAX's residuals, gradients are computed fro
 
 from __future__ import annotations
 
+import functools
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ import jax
 from qdtrace import failures
 from qdtrace.compose.explain import failure_in
 from qdtrace.tensors.derived import gradients
-from qdtrace.tensors.memory import array_of, tensor_of
+from qdtrace.tensors.memory import array_of, takes_numpy, tensor_of
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:
@@ -53,11 +54,13 @@ class Call:
 
     def on(self, *tensors: Any) -> tuple[Any, ...]:
         """Returns the results of the call as tensors."""
-        if torch.is_grad_enabled() and self.kept is None:
+        is_recorded = torch.is_grad_enabled()
+        if is_recorded and self.kept is None:
             self.wanted = tuple([p for p, t in zip(self.places, tensors, strict=True) if t.requires_grad])
         if _transforms_active():
             return Function.apply(self, *tensors)
-        is_plain = not self.wanted and self.kept is None and forward_ad._current_level < 0
+        is_recorded = is_recorded and (bool(self.wanted) or self.kept is not None)
+        is_plain = not is_recorded and forward_ad._current_level < 0
         return self.run(tensors) if is_plain else _apply(self, *tensors)
 
     def run(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
@@ -74,13 +77,15 @@ class Call:
             raise failure.with_traceback(None) from None
 
     def _run(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
+        # Residuals would be copies of arrays of NumPy.
+        read = functools.partial(array_of, by_numpy=not self.wanted and takes_numpy())
         if self.kept is not None:
             pullback, count = self.kept
-            results = gradients(pullback, [array_of(t) for t in tensors[len(tensors) - count :]])
+            results = gradients(pullback, [read(t) for t in tensors[len(tensors) - count :]])
         else:
             leaves = [*self.leaves]
             for place, tensor in zip(self.places, tensors, strict=True):
-                leaves[place] = array_of(tensor)
+                leaves[place] = read(tensor)
             if self.wanted:
                 results, self.pullback = self.derived.values_and_pullback(self.wanted)(*leaves)
             else:

@@ -1,11 +1,14 @@
 """Tensors as arrays of JAX and back, on the same memory.
 
 Memory is handed over by DLPack. On a CPU the capsules are made and taken without JAX's checks, which take longer than
-a small kernel; elsewhere both libraries' own functions say which stream waits for which.
+a small kernel; elsewhere both libraries' own functions say which stream waits for which. What a compiled function of
+JAX on a CPU only reads it is given as an array of NumPy, whose memory it reads, too: that takes half of the time.
 """
 
 from __future__ import annotations
 
+import functools
+import operator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +20,8 @@ from qdtrace.tensors.capsules import array_of_capsule, capsule_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
+
 torch: Any = import_module("torch")
 dlpack: Any = import_module("torch.utils.dlpack")
 _WIDE = {
@@ -26,12 +31,31 @@ _WIDE = {
     torch.complex128: ("to(torch.complex64)", "complex64"),
 }
 """Dtypes that JAX has in x64 mode alone, with what a user calls in place of it and gets."""
+_OF_NUMPY = frozenset({
+    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
+    torch.float16, torch.float32, torch.float64, torch.complex64, torch.complex128,
+})  # fmt: skip
+"""Dtypes that NumPy has."""
+_placing = operator.attrgetter(
+    "jax_default_device", "jax_disable_jit", "jax_transfer_guard", "jax_transfer_guard_host_to_device"
+)
 
 
-def array_of(tensor: Any) -> jax.Array:
+def takes_numpy() -> bool:
+    """Returns whether compiled functions read arrays of NumPy where they lie: on a CPU, if no setting forbids it."""
+    return _is_on_cpu() and not any(x for x in _placing(jax.config) if x != "allow")
+
+
+@functools.cache
+def _is_on_cpu() -> bool:
+    return jax.default_backend() == "cpu"
+
+
+def array_of(tensor: Any, *, by_numpy: bool = False) -> jax.Array | np.ndarray:
     """Returns an array on the memory of a tensor, or of a contiguous copy where its strides leave gaps.
 
-    Raises TraceTypeError for a dtype that JAX would narrow, and for what DLPack does not hand over.
+    With `by_numpy` it is one of NumPy, if the tensor is on the host and NumPy has its dtype. Raises
+    TraceTypeError for a dtype that JAX would narrow, and for what DLPack does not hand over.
     """
     if tensor.dtype in _WIDE and not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
         call, narrow = _WIDE[tensor.dtype]
@@ -46,6 +70,8 @@ def array_of(tensor: Any) -> jax.Array:
         if not tensor.is_contiguous():
             tensor = tensor.contiguous()
         if tensor.is_cpu:
+            if by_numpy and tensor.dtype in _OF_NUMPY:
+                return tensor.numpy()
             return array_of_capsule(dlpack.to_dlpack(tensor))
         return jax.dlpack.from_dlpack(tensor)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:

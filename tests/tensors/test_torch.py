@@ -176,9 +176,9 @@ def test_nothing_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
 
     pairs: list[tuple[int, int]] = []
 
-    def array_of(tensor: Any) -> jax.Array:
-        array = memory_in(tensor)
-        pairs.append((tensor.data_ptr(), array.unsafe_buffer_pointer()))
+    def array_of(tensor: Any, **settings: Any) -> Any:
+        array = memory_in(tensor, **settings)
+        pairs.append((tensor.data_ptr(), np.asarray(array).__array_interface__["data"][0]))
         return array
 
     def tensor_of(array: jax.Array, *settings: Any) -> Any:
@@ -194,7 +194,34 @@ def test_nothing_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     result = layer(x, y)
     result.backward(torch.ones_like(result))
     assert len(pairs) == 3 + 3  # the arguments and the result; a cotangent and two gradients
+    layer(x.detach(), y.detach())
+    assert len(pairs) == 3 + 3 + 3
     assert [before for before, after in pairs if before != after] == []
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda: jax.transfer_guard("disallow"),
+        lambda: jax.transfer_guard_host_to_device("disallow_explicit"),
+        jax.disable_jit,
+    ],
+)
+def test_settings_that_arrays_of_numpy_would_meet(around: Callable[[], Any]) -> None:
+    layer = qd.torch(jax.jit(lambda x: x.at[0].set(x[1] * 2)))
+    x = torch.ones(100)
+    for _ in range(2):
+        with around():
+            assert layer(x).sum() == 101
+        assert layer(x).sum() == 101
+
+
+def test_tensors_that_go_while_others_take_their_memory() -> None:
+    layer = qd.torch(waves)
+    kept = [(k, layer(torch.full((5000,), float(k)), torch.full((5000,), 2.0))) for k in range(50)]
+    for k, found in kept:
+        wanted = waves_of_torch(torch.full((5000,), float(k)), torch.full((5000,), 2.0))
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("f", [lambda x: (x, x), jax.jit(lambda x: (x, x))])
