@@ -4,8 +4,8 @@ import importlib
 
 import pytest
 
-AGAIN = "passes only with XLA's optimisation"
-"""Property of cases that the quick XLA fails, and XLA as users have it passes."""
+AGAIN = "passes only with the compilers' optimisation"
+"""Property of cases that fail where XLA and LLVM compile quickly, and pass with both as users have them."""
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -11,7 +11,8 @@ every row before others, and the rest is `slow`. Of any other matrix it takes th
 combinations whose rows other cases have.
 `make test-all` compares with XLA as users have it, but for cases of folders about the code of a lane, to which XLA is
 the oracle alone, and for cases out of the sample of a test with another: of these a pass with the quick XLA is enough,
-and those that fail with it are decided by XLA as users have it.
+and those that fail with it are decided by XLA as users have it. LLVM, too, makes code of the latter in the quick way of
+the default run first (`tests/kept_code.py`).
 """
 
 from __future__ import annotations
@@ -231,11 +232,24 @@ def left_out(cases: Sequence[Case], seen: set[tuple[object, ...]]) -> Iterator[C
 def quick_first(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
     """Yields the cases for which a pass with the quick XLA is enough in `make test-all`: all of folders about the code
     of a lane, and those out of the sample of a test with another case."""
+    for cases, others in _out_of_sample(items):
+        yield from cases if cases[0].path.parent.name in LANES_ALONE else others
+
+
+def quick_code_first(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
+    """Yields the cases for which a pass with quickly made code is enough in `make test-all`: those out of the sample of
+    a test with another case."""
+    for _, others in _out_of_sample(items):
+        yield from others
+
+
+def _out_of_sample(items: Iterable[pytest.Item]) -> Iterator[tuple[list[pytest.Item], list[pytest.Item]]]:
+    """Yields the cases of each test, and those of them out of the sample; one stays where all of them are."""
     for _, of_one in groupby(items, lambda item: item.nodeid.partition("[")[0]):
         cases = _shuffled(c for c in of_one if not any(map(c.get_closest_marker, ("slow", "gpu"))))
         others = [c for c in cases if c.get_closest_marker("full")]
-        in_lanes = cases and cases[0].path.parent.name in LANES_ALONE
-        yield from cases if in_lanes else others[len(others) == len(cases) :]
+        if cases:
+            yield cases, others[len(others) == len(cases) :]
 
 
 def _by_rows(cases: Sequence[Case]) -> tuple[list[Case], list[Case]]:

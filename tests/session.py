@@ -27,6 +27,7 @@ from tests.selection import (
     kept_bytecode,
     known_files,
     names_tests,
+    quick_code_first,
     quick_first,
     quick_xla,
     rare_collections,
@@ -77,7 +78,7 @@ marked `cpu`."""
 
 
 QUICK_FIRST = pytest.StashKey[bool]()
-"""Whether a pass with the quick XLA is enough for a case."""
+"""Of cases for which a pass with the quick XLA is enough, whether one with quickly made code is, too."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -119,9 +120,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Has cases take the quick XLA where it is enough; `-m gpu` also runs on a GPU what any device passes."""
+    """Has cases take the quick XLA and quickly made code where they are enough; `-m gpu` also runs on a GPU what any
+    device passes."""
     if is_whole_suite(config):
         for item in quick_first(items):
+            item.stash[QUICK_FIRST] = False
+        for item in quick_code_first(items):
             item.stash[QUICK_FIRST] = True
     if not re.search(r"(?<!not )\bgpu\b", config.option.markexpr):
         return
@@ -150,13 +154,15 @@ def arrays_in_lanes(request: pytest.FixtureRequest) -> Generator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Runs a case with the quick XLA where a pass with it is enough. One that fails pytest runs again, as the others,
-    and the run says so at its end."""
-    if not pyfuncitem.stash.get(QUICK_FIRST, False):
+    """Runs a case with the quick XLA, and with quickly made code, where a pass with it is enough. One that fails pytest
+    runs again, as the others, and the run says so at its end."""
+    if QUICK_FIRST not in pyfuncitem.stash:
         return None
     given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    if called_quickly(lambda: pyfuncitem.obj(**given)):
-        return True
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kept_code, "takes_quick", pyfuncitem.stash[QUICK_FIRST])
+        if called_quickly(lambda: pyfuncitem.obj(**given)):
+            return True
     pyfuncitem.user_properties.append((AGAIN, pyfuncitem.nodeid))
     return None
 

@@ -124,6 +124,7 @@ def test_kernels_give_what_the_batch_gives(name: str, n: int) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.sample(full=6)
 @pytest.mark.parametrize("lanes", [1, 31, 1000])
 @pytest.mark.parametrize("n", [1, 7, 8, 13, 15, 16, 31, 32])
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -320,7 +320,7 @@ def test_second_derivatives_of_a_backward_function(f):
         np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
-@pytest.mark.parametrize("count", [256, 257, 350])
+@pytest.mark.parametrize("count", [256, 257, pytest.param(350, marks=pytest.mark.slow)])
 @pytest.mark.full
 def test_backward_functions_of_complex_arrays_around_the_size_of_registers(count):
     def f(x):

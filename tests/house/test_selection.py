@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import groupby, product
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
@@ -31,10 +31,14 @@ from tests.selection import (
     left_out,
     names_tests,
     put_whole,
+    quick_code_first,
     quick_first,
     repeated,
     slow_ones,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 DTYPES = ("f32", "f64", "i32", "u8")
 ANSWER = "define i32 @answer() {\n  ret i32 42\n}\n"
@@ -202,9 +206,13 @@ def test_each_test_around_lanes_has_a_case_with_the_xla_of_users(
     assert len([*quick_first(cases(*marks, folder=folder))]) == count
 
 
-def test_cases_out_of_a_sample_may_be_quick_beside_it() -> None:
-    others = cases(pytest.mark.full.mark, folder="api")
-    assert {*map(id, quick_first([*cases(folder="api"), *others]))} == {*map(id, others)}
+@pytest.mark.parametrize(
+    ("folder", "quick"), [("api", quick_first), ("api", quick_code_first), ("lowering", quick_code_first)]
+)
+def test_cases_out_of_a_sample_may_be_quick_beside_it(folder: str, quick: Callable[[list[Any]], Iterator[Any]]) -> None:
+    others = cases(pytest.mark.full.mark, folder=folder)
+    assert {*map(id, quick([*cases(folder=folder), *others]))} == {*map(id, others)}
+    assert len([*quick(others)]) == len(others) - 1
 
 
 def test_quick_code_has_names_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
