@@ -57,7 +57,6 @@ def test_names_are_on_the_timeline(tmp_path: Path) -> None:
 
 
 def test_the_first_call_is_there_too(tmp_path: Path) -> None:
-    jax.clear_caches()
     (events,) = traced(tmp_path, jnp.ones(11)).values()
     assert [e.name for e in events] == LABELS
 

@@ -82,7 +82,8 @@ class Program:
         }
 
 
-@pytest.mark.sample(120, full=60)
+@pytest.mark.full
+@pytest.mark.sample(full=60)
 @pytest.mark.parametrize("seed", range(120))
 def test_random_solves(seed: int) -> None:
     with jax.enable_x64(True), qd.options(array_mapping="lanes"):
@@ -96,6 +97,7 @@ def test_random_solves(seed: int) -> None:
             np.testing.assert_allclose(g, w, rtol=0, atol=digits * max(scale, 1e-3), err_msg=f"{name} of {program}")
 
 
+@pytest.mark.full
 def test_a_definite_matrix_of_complex_numbers() -> None:
     """The transpose is that of the tangents. JAX's own is not: it takes the matrix for equal to its transpose."""
 

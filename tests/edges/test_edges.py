@@ -9,8 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests import selection
-
 from .calls import CALLS
 from .compare import WAYS, finding
 from .programs import Program, drawn, results_of
@@ -79,5 +77,3 @@ def test_a_call_of_each_shape_and_dtype(name: str, call) -> None:
         for way in ("lanes", "gradient") if np.dtype(dtype).kind in "fc" else ("lanes",):
             kind, why = finding(Program(tuple(steps), results, tree, in_axes, -1), way)
             assert kind in ("equal", "none") or REFUSED.search(why), f"{kind} {way} {dtype}: {why}"
-    if not selection.takes_sample:
-        jax.clear_caches()

@@ -10,7 +10,6 @@ import jax
 import pytest
 
 from qdtrace.trace.importer import Importer, registry
-from tests import selection
 
 from . import document
 from .all_cases import CASES, TABLE, Case
@@ -67,8 +66,6 @@ def test_first_program(case: Case, imported: set[str]) -> None:
     turn = IN_TURN.get(case.rule, TURNS[FIRST.index(case) % len(TURNS)])
     _check(case, program, [("value", "inside")] if case.costly else [turn, ("value", turn[1])])
     assert {c.rule for c in CASES if c.fn is case.fn} <= imported
-    if not selection.takes_sample:
-        jax.clear_caches()
 
 
 @pytest.mark.slow
