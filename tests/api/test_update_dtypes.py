@@ -58,7 +58,7 @@ def test_accumulations(pair, operands):
             assert not wrong(op, x, v, got, want), where
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3, full=2)
 @pytest.mark.parametrize("pair", PAIRS)
 def test_statements_that_load_and_store(pair, operands):
     x, v = operands
@@ -78,7 +78,7 @@ def test_statements_that_load_and_store(pair, operands):
                 assert not wrong(op, x, v, got, want), where
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3, full=2)
 @pytest.mark.parametrize("pair", PAIRS)
 def test_lanes(pair, operands):
     x, v = operands

@@ -54,7 +54,7 @@ def check(seed: int, kinds=KINDS, machine: Machine = CPU) -> None:
         np.testing.assert_allclose(g, w, rtol=1e-8, atol=1e-9, err_msg=print_program(program))
 
 
-@pytest.mark.parametrize("seed", sample(25, 12))
+@pytest.mark.parametrize("seed", sample(25, 8))
 @pytest.mark.full
 def test_random_programs(seed):
     check(seed)

@@ -103,12 +103,14 @@ WAYS: dict[str, Callable[[Any], Callable[[Any], Any]]] = {
 @pytest.mark.sample(6)
 @pytest.mark.parametrize("name", CALLS)
 def test_what_is_made_of_no_elements_is_that_of_jax(name: str) -> None:
-    for make in WAYS.values():
+    """In all ways; a call has the derivative of two of them, the next call of the others."""
+    for k, make in enumerate(WAYS.values()):
         f = make(CALLS[name])
         want = jax.jit(jax.vmap(f))(X)
         got = qd.vmap(f)(X)
         assert got.dtype == want.dtype
         np.testing.assert_allclose(got, want, rtol=1e-5)
-        if name not in ("while", "derivative"):  # JAX has no reverse of the first
+        turn = (k + [*CALLS].index(name)) % 2 == 0
+        if turn and name not in ("while", "derivative"):  # JAX has no reverse of the first
             slope, by_jax = (jax.jit(jax.grad(lambda x, m=m, f=f: m(f)(x).sum()))(X) for m in (qd.vmap, jax.vmap))
             np.testing.assert_allclose(slope, by_jax, rtol=1e-5)

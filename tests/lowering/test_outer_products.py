@@ -147,7 +147,7 @@ def test_nests(case: Case) -> None:
     check(case)
 
 
-@pytest.mark.parametrize("seed", range(drawn(12)))
+@pytest.mark.parametrize("seed", range(drawn(8)))
 def test_random_nests(seed: int) -> None:
     rng = np.random.default_rng(seed)
 
