@@ -7,7 +7,6 @@ call that is differentiated has kept JAX's residuals, gradients are computed fro
 
 from __future__ import annotations
 
-import functools
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -77,15 +76,14 @@ class Call:
             raise failure.with_traceback(None) from None
 
     def _run(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
-        # Residuals would be copies of arrays of NumPy.
-        read = functools.partial(array_of, by_numpy=not self.wanted and takes_numpy())
+        by_numpy = not self.wanted and takes_numpy()  # residuals would be copies of arrays of NumPy
         if self.kept is not None:
             pullback, count = self.kept
-            results = gradients(pullback, [read(t) for t in tensors[len(tensors) - count :]])
+            results = gradients(pullback, [array_of(t, by_numpy=by_numpy) for t in tensors[len(tensors) - count :]])
         else:
             leaves = [*self.leaves]
             for place, tensor in zip(self.places, tensors, strict=True):
-                leaves[place] = read(tensor)
+                leaves[place] = array_of(tensor, by_numpy=by_numpy)
             if self.wanted:
                 results, self.pullback = self.derived.values_and_pullback(self.wanted)(*leaves)
             else:
