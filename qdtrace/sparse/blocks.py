@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from qdtrace.frozen import mutable
 from qdtrace.sparse.gathering import Gathering
 from qdtrace.sparse.local import function_of_entries
+from qdtrace.sparse.projecting import projected
 from qdtrace.trace.cells import local
 from qdtrace.trace.checks import check
 from qdtrace.trace.conditions import when
@@ -78,8 +79,7 @@ class Blocks:
         whole = local(jnp.zeros((count, count), out.dtype))
         for b in qd_range(count):
             whole[b] = _flat(row(b))
-        found, vectors = jnp.linalg.eigh((whole.value + whole.value.T) / 2)
-        whole.value = (vectors * jnp.maximum(found, 0)) @ vectors.T
+        whole.value = projected(whole.value)
         for b in qd_range(count):
             self._add(b, whole[b], out)
 
