@@ -101,6 +101,7 @@ def test_lengths_that_were_equal_by_chance() -> None:
         same_bits(f(ones(n), ones(m)), ones(n) + m)
 
 
+@pytest.mark.usefixtures("young_heap")
 @pytest.mark.parametrize("around", [lambda f: f, jax.grad])
 def test_traces_are_not_kept(around: Any) -> None:
     def sines(x: Any) -> Any:
