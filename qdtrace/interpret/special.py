@@ -81,11 +81,13 @@ def _taylor_at_two() -> list[float]:
 
 
 def digamma(x: float) -> float:
-    """Returns the derivative of lgamma; NaN at the poles.
+    """Returns the derivative of lgamma; -inf at zero of either sign, NaN at the other poles.
 
     SciPy's has larger errors below zero, so there it is computed by the recurrence and by the reflection formula.
     """
-    if math.isnan(x) or x == -math.inf or (x <= 0 and x == math.floor(x)):
+    if x == 0:
+        return -math.inf
+    if math.isnan(x) or x == -math.inf or (x < 0 and x == math.floor(x)):
         return math.nan
     if x > 0:
         return float(_scipy().psi(x))

@@ -41,7 +41,7 @@ SPECIAL: dict[str, list[tuple[float, float]]] = {
     "erf_inv": [(0.0, 0.0), (-0.0, -0.0), (1.0, INF), (-1.0, -INF), (1.1, NAN), (-INF, NAN), (INF, NAN)],
     "lgamma": [(1.0, 0.0), (2.0, 0.0), (0.0, INF), (-0.0, INF), (-1.0, INF), (-7.0, INF), (-1e30, INF), (INF, INF),
                (-INF, INF)],
-    "digamma": [(0.0, NAN), (-0.0, NAN), (-1.0, NAN), (-7.0, NAN), (-1e30, NAN), (INF, INF), (-INF, NAN)],
+    "digamma": [(0.0, -INF), (-0.0, -INF), (-1.0, NAN), (-7.0, NAN), (-1e30, NAN), (INF, INF), (-INF, NAN)],
 }  # fmt: skip
 
 

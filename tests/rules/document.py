@@ -43,7 +43,8 @@ when it compiles operations together. *refused*: a `QdError` says why. *none*: J
 
 Infinite and NaN parts of complex numbers are drawn by `tests/importer/test_complex_ends.py`, and what differs from JAX
 is above. Gradients of cumulated sums and products are not asked at NaN: JAX's go by `associative_scan`, which spreads
-NaN to elements that do not depend on it. The slope of `digamma` at infinity is NaN in JAX, and zero in lanes.
+NaN to elements that do not depend on it. The slope of `digamma` at infinity is NaN in JAX, and zero in lanes;
+its value at zero, NaN in jax 0.10, is minus infinity as from jax 0.11 on.
 
 A cell has the number of results that agree; `r` is refused, `n` none, and a fault stands out. Kinds: `a`rgument,
 `m`emory, `v`iew, `s`pread, `g`enerated.

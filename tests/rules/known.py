@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import jax
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -27,7 +29,11 @@ CANCELLED = (
     "of f32 near zero JAX's second derivative is a difference of numbers a thousand times larger: it has three digits, "
     "and ours has others"
 )
-FAULTS = (Fault(("bessel_i1e",), CANCELLED, ("second",), dtypes="float32"),)
+AT_ZERO = "of jax 0.10 digamma of zero is NaN; from 0.11 on, and in lanes, it is minus infinity"
+FAULTS = (
+    Fault(("bessel_i1e",), CANCELLED, ("second",), dtypes="float32"),
+    *[Fault(("digamma", "polygamma"), AT_ZERO, ("value",))] * (jax.__version_info__ < (0, 11)),
+)
 
 
 def known(rule: str, found: Finding) -> Fault | None:

@@ -58,7 +58,7 @@ def lgamma(b: Builder, x: Value) -> Value:
 
 
 def digamma(b: Builder, x: Value) -> Value:
-    """The derivative of lgamma; NaN at 0, the negative integers and -inf."""
+    """The derivative of lgamma; -inf at 0 of either sign, NaN at the negative integers and -inf."""
     precision, wide = FORMATS[x.element].name, b.resize(x, "double")
     size = b.abs(wide)
     negative = wide < 0.0
@@ -86,4 +86,4 @@ def digamma(b: Builder, x: Value) -> Value:
     reflected = b.mad(b.select(middle, -t, 1.0 / t), math.pi, positive)
     result = b.select(negative, reflected, positive)
     pole = (wide <= 0.0) & (fraction.equals(0.0) | size.equals(math.inf))
-    return b.resize(b.select(pole, math.nan, result), x.element)
+    return b.resize(b.select(wide.equals(0.0), -math.inf, b.select(pole, math.nan, result)), x.element)
