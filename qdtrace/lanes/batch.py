@@ -11,6 +11,7 @@ from qdtrace.config import current
 from qdtrace.groups.choice import refusal, with_groups
 from qdtrace.groups.primitive import grouped
 from qdtrace.groups.threads import is_for_threads
+from qdtrace.lanes.elements import is_of_elements
 from qdtrace.lanes.limits import limits_on_cpu, limits_on_gpu
 from qdtrace.lanes.loop import looped
 from qdtrace.lanes.panels import PANEL, with_kernels, with_tasks
@@ -39,6 +40,8 @@ def chosen_stages(plan: Plan, axes: Sequence[int | None]) -> tuple[list[Stage], 
         return stages_of(plan.element, varies, None), varies
     if jax.default_backend() == "cpu":
         limits = limits_on_cpu(plan.element, plan.sizes[0])
+        if limits is not None and plan.sizes[0] >= PANEL and is_of_elements(plan.element, varies):
+            return [], set()
     else:
         limits = limits_on_gpu(plan.element, plan.sizes[0], varies)
     return stages_of(plan.element, varies, limits), varies

@@ -8,10 +8,10 @@ lanes reach such an equation together, outside of any loop that they may leave a
 from __future__ import annotations
 
 import re
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.frozen import frozen
+from qdtrace.lanes.elements import SPECTRAL, matrix_multiplications
 from qdtrace.lanes.limits import behind, largest_result, stays
 from qdtrace.trace import compat
 from qdtrace.trace.products import FACTORISATIONS, multiplications
@@ -26,7 +26,6 @@ _REGISTERS = 256
 """The most elements of an array of a lane that is held as scalars."""
 _ROW = 8
 """Columns from which on a row of a result fills a vector, or half of one."""
-_SPECTRAL = frozenset({"eig", "eigh", "hessenberg", "schur", "svd", "tridiagonal"})
 
 
 @frozen
@@ -117,7 +116,7 @@ def described(eqn: Any) -> tuple[str, int, str, str] | None:
 
 def _largest(eqns: Iterable[Any]) -> Any:
     """Returns the equation whose results have most elements among those that a batched library has, inner ones too."""
-    known = FACTORISATIONS | _SPECTRAL | {"dot_general", "qd_product", "qd_panels", "conv_general_dilated"}
+    known = FACTORISATIONS | SPECTRAL | {"dot_general", "qd_product", "qd_panels", "conv_general_dilated"}
     every = list(compat.all_eqns(tuple(eqns)))
     groups = [e for e in every if e.primitive.name == "qd_group"]
     return max(
@@ -179,12 +178,10 @@ def _is_heavy_inside(eqn: Any, varies: Collection[Any], limits: Limits) -> bool:
 def _is_heavy(eqn: Any, varies: Collection[Any] | None, limits: Limits) -> bool:
     """Returns whether a batched library is faster at an equation; `varies` is None where that is not known."""
     name = eqn.primitive.name
-    if name == "dot_general":
-        return multiplications(eqn) >= _least(eqn, varies, limits)
-    if name == "conv_general_dilated":
-        return eqn.outvars[0].aval.size * prod(eqn.invars[1].aval.shape[1:]) >= _least(eqn, varies, limits)
-    side = min(eqn.invars[0].aval.shape[-2:], default=0) if name in FACTORISATIONS or name in _SPECTRAL else 0
-    return side >= (limits.spectral if name in _SPECTRAL else limits.side)
+    if name in ("dot_general", "conv_general_dilated"):
+        return matrix_multiplications(eqn) >= _least(eqn, varies, limits)
+    side = min(eqn.invars[0].aval.shape[-2:], default=0) if name in FACTORISATIONS or name in SPECTRAL else 0
+    return side >= (limits.spectral if name in SPECTRAL else limits.side)
 
 
 def _least(eqn: Any, varies: Collection[Any] | None, limits: Limits) -> int:

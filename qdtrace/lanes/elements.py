@@ -1,0 +1,71 @@
+"""Lanes whose work is in elements between their matrices: they stay in the loop over lanes, with their matrices.
+
+For the whole batch each operation between two products is a call of XLA's, or a part of one, which goes through memory.
+In lanes all of them are one task, whose arrays lie side by side, and a matrix more or less is no matter
+(docs/design/0080).
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from qdtrace.trace import compat
+from qdtrace.trace.products import FACTORISATIONS, UNKNOWN_TRIPS, is_loop, multiplications
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+SPECTRAL = frozenset({"eig", "eigh", "hessenberg", "schur", "svd", "tridiagonal"})
+MOST_PER_ELEMENT = 2.0
+"""The most multiplications of matrices for each element that other operations make."""
+LEAST_PER_GIVEN = 50
+"""The fewest of these elements for each element of an argument: lanes gather arguments, and scatter their adjoints."""
+LARGEST = 1 << 17
+"""The most elements of one array: a larger one of all lanes of a vector leaves the caches."""
+
+
+def is_of_elements(jaxpr: Any, varies: Collection[Any]) -> bool:
+    """Returns whether a CPU has more to do for the elements between a lane's matrices than for the matrices.
+
+    Args:
+        jaxpr: the jaxpr of one element.
+        varies: those of its variables that differ from lane to lane.
+    """
+    opened = compat.open_jaxpr(jaxpr)
+    every = list(compat.all_eqns(opened.eqns))
+    if any(e.primitive.name in SPECTRAL or any(v.aval.size > LARGEST for v in e.outvars) for e in every):
+        return False
+    of_matrices, of_elements = _work(opened.eqns)
+    given = sum(v.aval.size for v in opened.invars if v in varies)
+    return of_matrices <= MOST_PER_ELEMENT * of_elements and of_elements >= LEAST_PER_GIVEN * given
+
+
+def matrix_multiplications(eqn: Any) -> int:
+    """Returns the multiplications of one product, convolution, factorisation or solve; 0 for any other equation."""
+    name = eqn.primitive.name
+    if name == "dot_general":
+        return multiplications(eqn)
+    if name == "conv_general_dilated":
+        return eqn.outvars[0].aval.size * prod(eqn.invars[1].aval.shape[1:])
+    if name not in FACTORISATIONS:
+        return 0
+    factor = eqn.invars[0].aval
+    side = min(factor.shape[-2:], default=0)
+    return (eqn.outvars[0].aval.size if name == "triangular_solve" else factor.size) * side
+
+
+def _work(eqns: Iterable[Any]) -> tuple[int, int]:
+    """Returns the multiplications of matrices, and the elements that all other equations make, with trips of loops."""
+    of_matrices = of_elements = 0
+    for eqn in eqns:
+        inner = list(compat.inner_jaxprs(eqn))
+        trips = eqn.params.get("length", UNKNOWN_TRIPS) if is_loop(eqn) else 1
+        for one in inner:
+            matrices, elements = _work(compat.open_jaxpr(one).eqns)
+            of_matrices, of_elements = of_matrices + trips * matrices, of_elements + trips * elements
+        if not inner:
+            of_this = matrix_multiplications(eqn)
+            of_matrices += of_this
+            of_elements += 0 if of_this else sum(v.aval.size for v in eqn.outvars)
+    return of_matrices, of_elements
