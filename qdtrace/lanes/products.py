@@ -33,9 +33,10 @@ LEAST_BYTES = 32
 """Bytes of a row of the result from which on lanes are columns: fewer leave most of a vector idle."""
 MOST_DEPTH = 128
 """The longest sums: for longer ones, a library that keeps blocks in caches is as fast."""
-TILE, HIGH_TILE = 6, 8
+TILE, HIGH_TILE, LEAST_TILE = 6, 8, 4
 """Rows of the result in one loop body: with two vectors of columns their sums and operands fit 16 registers. More,
-which keep the processor's units busy, fit with one vector of columns, and 32 registers (of processors with masks)."""
+which keep the processor's units busy, fit with one vector of columns, and 32 registers (of processors with masks).
+Fewer wait for their own sums, and have the whole task run more vectors than registers hold."""
 
 
 def with_products(f: Callable[..., Any], others: Callable[[Any], list[Any]] | None = None) -> Callable[..., Any]:
@@ -181,14 +182,22 @@ def _multiply(a: Any, b: Any, *, down: bool, across: bool) -> Any:
             out[lane, first + r, column] = total
 
     most = HIGH_TILE if has_masks() or columns * b.dtype.itemsize <= LEAST_BYTES else TILE
-    high = -(-rows // -(-rows // most))
+    count = -(-rows // most)
+    high = -(-rows // count)
+    whole, rest = divmod(rows, high)
+    parts = [(whole, high), (1, rest)]
+    if 0 < rest < LEAST_TILE:
+        low, more = divmod(rows, count)
+        parts = [(more, low + 1), (count - more, low)]
 
     def tiles(lane: Any, column: Any) -> None:
-        whole, rest = divmod(rows, high)
-        if whole:
-            lax.fori_loop(0, whole, lambda n, _: tile(lane, column, n * high, high), None)
-        if rest:
-            tile(lane, column, whole * high, rest)
+        first = 0
+        for number, height in parts:
+            if number > 1:
+                lax.fori_loop(0, number, lambda n, _, s=first, h=height: tile(lane, column, s + n * h, h), None)
+            elif height:
+                tile(lane, column, first, height)
+            first += number * height
 
     for lane, column in ndrange(lanes, columns).over(tiles):
         tiles(lane, column)
