@@ -35,7 +35,7 @@ class Row:
     along: Any = None
     """The tangent of the result along ones, if it is asked for."""
     newer: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What differs from jax 0.11 on: `value`, `slopes` or `along`."""
+    """What differs in jax 0.12: `value`, `slopes` or `along`."""
     compiled: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """What differs in `jax.jit(jax.vmap(f))`, by the same names."""
     said: str = ""
@@ -46,7 +46,7 @@ class Row:
 
     def expected(self, way: str, *, compiled: bool = False) -> Any:
         """What JAX of this version gives."""
-        is_new = jax.__version_info__ >= (0, 11)
+        is_new = jax.__version_info__ >= (0, 12)
         found = self.newer.get(way, getattr(self, way)) if is_new else getattr(self, way)
         if not compiled or way not in self.compiled:
             return found

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 KNOWN = ((0, 11), (0, 12))
 """Releases between these have answers of one or the other."""
+known = pytest.mark.skipif(
+    KNOWN[0] <= jax.__version_info__ < KNOWN[1], reason="a release between those of the table"
+)
 SOME = [pytest.param(row, id=row.name) for row in ROWS]
 
 
@@ -69,14 +72,14 @@ def of_bodies(f: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *points: body(points)
 
 
-@pytest.mark.skipif(KNOWN[0] <= jax.__version_info__ < KNOWN[1], reason="a release between those of the table")
+@known
 @pytest.mark.parametrize("row", SOME)
 @pytest.mark.sample(3)
 def test_lanes(row: Row) -> None:
     compare(row, asked(row, qd.vmap), compiled=False)
 
 
-@pytest.mark.skipif(KNOWN[0] <= jax.__version_info__ < KNOWN[1], reason="a release between those of the table")
+@known
 @pytest.mark.parametrize("row", SOME)
 @pytest.mark.full
 def test_jax(row: Row) -> None:
@@ -85,6 +88,7 @@ def test_jax(row: Row) -> None:
     compare(row, found, compiled=True)
 
 
+@known
 @pytest.mark.parametrize("row", SOME)
 @pytest.mark.sample(8)
 def test_bodies(row: Row) -> None:
