@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
 SPECTRAL = frozenset({"eig", "eigh", "hessenberg", "schur", "svd", "tridiagonal"})
-MOST_PER_ELEMENT = 2.0
+MOST_PER_ELEMENT = 3.0
 """The most multiplications of matrices for each element that other operations make."""
 LEAST_PER_GIVEN = 50
 """The fewest of these elements for each element of an argument: lanes gather arguments, and scatter their adjoints."""
