@@ -39,8 +39,10 @@ def chosen_stages(plan: Plan, axes: Sequence[int | None]) -> tuple[list[Stage], 
     if mode in ("batch", "group"):
         return stages_of(plan.element, varies, None), varies
     if jax.default_backend() == "cpu":
-        limits = limits_on_cpu(plan.element, plan.sizes[0])
-        if limits is not None and plan.sizes[0] >= PANEL and is_of_elements(plan.element, varies):
+        lanes = plan.sizes[0]
+        limits = limits_on_cpu(plan.element, lanes)
+        are_many = type(lanes) is int and lanes >= PANEL  # a symbol, as of `jax.export`, compares with nothing
+        if limits is not None and are_many and is_of_elements(plan.element, varies):
             return [], set()
     else:
         limits = limits_on_gpu(plan.element, plan.sizes[0], varies)
