@@ -92,22 +92,21 @@ def choose_shape(lanes: LaneFacts, target: Target, options: EmitOptions, sums: S
             vectors = _fewer(vectors)
         return vectors
 
-    row = find_row(facts)
+    row, whole, vectors = find_row(facts), width, 1
     least = ROW_USE_OF_LOOPS if facts.has_loops else ROW_USE
     if row is not None:
         width = _width_in_rows(row, width, least, facts)
-    vectors = side_by_side(lanes)
-    if row is not None:
         # what is equal in a row is broadcast in each trip of a loop, and takes a register there
         in_row = lanes if facts.has_loops else LaneFacts(facts, analyse_uniformity(facts.task, row.uniform))
-        across, vectors = vectors, side_by_side(in_row)
-        narrow = vectors
-        while not wanted and narrow > 1 and _row_use(row, width * narrow) < ROW_USE:
-            narrow = _fewer(narrow)
-        if _row_use(row, width * narrow) < least:
-            row, vectors = None, across
+        vectors = side_by_side(in_row)
+        while not wanted and vectors > 1 and _row_use(row, width * vectors) < ROW_USE:
+            vectors = _fewer(vectors)
+        if _row_use(row, width * vectors) < least:
+            row, width = None, whole
         else:
-            vectors, lanes = narrow, in_row
+            lanes = in_row
+    if row is None:
+        vectors = side_by_side(lanes)
     parts = [f"{width} lanes of {lanes.element_bits} bits x {vectors} vectors", f"{lanes.pressure} live values"]
     if lanes.divergent_loops:
         parts.append("divergent loops under masks")
@@ -141,28 +140,28 @@ def _fewer(vectors: int) -> int:
 
 
 def _width_in_rows(row: Row, width: int, least: float, facts: TaskFacts) -> int:
-    """Returns the lanes of a vector that keeps to rows: fewer, where none of them was busy, or all would gather.
+    """Returns the lanes of a vector that keeps to rows: fewer, where the others would be idle, or all would gather.
 
-    Operations are then so much more, and must cost less than the gathers. Half of AVX2's vectors: products with 4
+    In place of gathers operations are more, and must cost less. Half of AVX2's vectors: products with 4
     columns 0.8, with 3 columns 0.2, rows of 4 in place 0.4, differences in rows of 10 0.33, three functions in rows of
     10 1.25.
     """
-
-    def steps(width: int) -> int:
-        return -(-row.length // width)
-
     if _row_use(row, width) >= least:
-        while width > 2 and steps(width // 2) == steps(width):
+        while width > 2 and _steps(row, width // 2) == _steps(row, width):
             width //= 2
         return width
     body, least = facts.task.body, max(least, NARROW_USE * (not facts.has_loops))
     pays = (w for w in (width // 2, width // 4) if 2 * w * GATHERED * accesses(body) > operations(body))
     fitting = [w for w in pays if w > 1 and _row_use(row, w) >= least]
-    return min(fitting, key=lambda w: (steps(w), w), default=width)
+    return min(fitting, key=lambda w: (_steps(row, w), w), default=width)
 
 
 def _row_use(row: Row, step: int) -> float:
-    return row.length / (step * -(-row.length // step))
+    return row.length / (step * _steps(row, step))
+
+
+def _steps(row: Row, step: int) -> int:
+    return -(-row.length // step)
 
 
 def _side_by_side(lanes: LaneFacts, target: Target, width: int, *, sums: bool) -> int:

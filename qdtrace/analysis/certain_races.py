@@ -83,8 +83,9 @@ def _at_a_distance(found: Accesses, eqns: list[Eqn]) -> Race | None:
         key = eqn.primitive, *[f.key for f in found.memory.index(eqn)]
         places.setdefault(eqn.invars[0], {}).setdefault(key, eqn)
     for ones in (one.values() for one in places.values() if len(one) <= _MOST_PLACES):
-        proofs = {e: found.memory.proofs(indices_of(e)) for e in ones}
-        for store, other in product([e for e in ones if e.primitive is not LOAD], ones):
+        stores = [e for e in ones if e.primitive is not LOAD]
+        proofs = {e: found.memory.proofs(indices_of(e)) for e in ones} if stores else {}
+        for store, other in product(stores, ones):
             if proofs[store] & proofs[other]:
                 continue  # no other iteration
             loads = other.primitive is LOAD

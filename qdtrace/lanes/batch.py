@@ -38,14 +38,14 @@ def chosen_stages(plan: Plan, axes: Sequence[int | None]) -> tuple[list[Stage], 
     varies = varying(plan.element, given)
     if mode in ("batch", "group"):
         return stages_of(plan.element, varies, None), varies
+    lanes = plan.sizes[0]
     if jax.default_backend() == "cpu":
-        lanes = plan.sizes[0]
         limits = limits_on_cpu(plan.element, lanes)
         are_many = type(lanes) is int and lanes >= PANEL  # a symbol, as of `jax.export`, compares with nothing
         if limits is not None and are_many and is_of_elements(plan.element, varies):
             return [], set()
     else:
-        limits = limits_on_gpu(plan.element, plan.sizes[0], varies)
+        limits = limits_on_gpu(plan.element, lanes, varies)
     return stages_of(plan.element, varies, limits), varies
 
 

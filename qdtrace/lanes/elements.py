@@ -7,11 +7,10 @@ In lanes all of them are one task, whose arrays lie side by side, and a matrix m
 
 from __future__ import annotations
 
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.trace import compat
-from qdtrace.trace.products import FACTORISATIONS, UNKNOWN_TRIPS, is_loop, multiplications
+from qdtrace.trace.products import matrix_multiplications, trips_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -41,28 +40,13 @@ def is_of_elements(jaxpr: Any, varies: Collection[Any]) -> bool:
     return of_matrices <= MOST_PER_ELEMENT * of_elements and of_elements >= LEAST_PER_GIVEN * given
 
 
-def matrix_multiplications(eqn: Any) -> int:
-    """Returns the multiplications of one product, convolution, factorisation or solve; 0 for any other equation."""
-    name = eqn.primitive.name
-    if name == "dot_general":
-        return multiplications(eqn)
-    if name == "conv_general_dilated":
-        return eqn.outvars[0].aval.size * prod(eqn.invars[1].aval.shape[1:])
-    if name not in FACTORISATIONS:
-        return 0
-    factor = eqn.invars[0].aval
-    side = min(factor.shape[-2:], default=0)
-    return (eqn.outvars[0].aval.size if name == "triangular_solve" else factor.size) * side
-
-
 def _work(eqns: Iterable[Any]) -> tuple[int, int]:
     """Returns the multiplications of matrices, and the elements that all other equations make, with trips of loops."""
     of_matrices = of_elements = 0
     for eqn in eqns:
         inner = list(compat.inner_jaxprs(eqn))
-        trips = eqn.params.get("length", UNKNOWN_TRIPS) if is_loop(eqn) else 1
         for one in inner:
-            matrices, elements = _work(compat.open_jaxpr(one).eqns)
+            trips, (matrices, elements) = trips_of(eqn), _work(compat.open_jaxpr(one).eqns)
             of_matrices, of_elements = of_matrices + trips * matrices, of_elements + trips * elements
         if not inner:
             of_this = matrix_multiplications(eqn)

@@ -11,10 +11,10 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.frozen import frozen
-from qdtrace.lanes.elements import SPECTRAL, matrix_multiplications
+from qdtrace.lanes.elements import SPECTRAL
 from qdtrace.lanes.limits import behind, largest_result, stays
 from qdtrace.trace import compat
-from qdtrace.trace.products import FACTORISATIONS, multiplications
+from qdtrace.trace.products import FACTORISATIONS, matrix_multiplications, multiplications
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

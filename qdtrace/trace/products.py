@@ -25,10 +25,29 @@ def is_loop(eqn: JaxprEqn) -> bool:
     return eqn.primitive.name in ("scan", "while") or eqn.primitive in (for_p, while_p)
 
 
+def trips_of(eqn: JaxprEqn) -> int:
+    """Returns how often the jaxprs inside of an equation run, or a guess."""
+    return eqn.params.get("length", UNKNOWN_TRIPS if is_loop(eqn) else 1)
+
+
 def multiplications(eqn: JaxprEqn) -> int:
     """Returns the multiplications of a product."""
     (contracted, _), _ = eqn.params["dimension_numbers"]
     return eqn.outvars[0].aval.size * prod(eqn.invars[0].aval.shape[k] for k in contracted)
+
+
+def matrix_multiplications(eqn: JaxprEqn) -> int:
+    """Returns the multiplications of one product, convolution, factorisation or solve; 0 for any other equation."""
+    name = eqn.primitive.name
+    if name == "dot_general":
+        return multiplications(eqn)
+    if name == "conv_general_dilated":
+        return eqn.outvars[0].aval.size * prod(eqn.invars[1].aval.shape[1:])
+    if name not in FACTORISATIONS:
+        return 0
+    factor = eqn.invars[0].aval
+    side = min(factor.shape[-2:], default=0)
+    return (eqn.outvars[0].aval.size if name == "triangular_solve" else factor.size) * side
 
 
 def matrix_work(items: Iterable[JaxprEqn], least: int) -> int:
@@ -45,7 +64,6 @@ def matrix_work(items: Iterable[JaxprEqn], least: int) -> int:
             total += multiplications(item)
         elif name in FACTORISATIONS and item.invars[0].aval.size > least:
             total += item.invars[0].aval.size * min(item.invars[0].aval.shape[-2:], default=0)
-        trips = item.params.get("length", UNKNOWN_TRIPS if is_loop(item) else 1)
         for inner in compat.inner_jaxprs(item):
-            total += matrix_work(compat.open_jaxpr(inner).eqns, least) * trips
+            total += matrix_work(compat.open_jaxpr(inner).eqns, least) * trips_of(item)
     return total

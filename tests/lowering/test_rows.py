@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from lowering.llvm.facts import TaskFacts
+from lowering.llvm.options import EmitOptions
 from lowering.llvm.target import Target
 from lowering.simd.emit import emit_task
 from lowering.simd.rows import find_row
@@ -116,6 +117,12 @@ def test_vectors_are_as_short_as_rows_that_would_be_gathered(length: int, lanes:
     assert emit_task(made, Target.named("avx512")).reason.startswith(f"{lanes} lanes of 32 bits")
     values = np.arange(x.type.size, dtype=np.float32).reshape(x.type.shape)
     agrees(program([x, y], made, [y]), [values, np.zeros_like(values)], cuts=(0.03, 0.31, 0.5), vectors=(None, 1, 4))
+
+
+def test_vectors_that_leave_a_row_are_whole():
+    """Four vectors, which the user asked for, are longer than a row: lanes are as many as without one."""
+    made, *_ = stencil((6, 8))
+    assert emit_task(made, Target.named("avx512"), EmitOptions(vectors=4)).reason.startswith("16 lanes of 32 bits x 4")
 
 
 def test_many_operations_keep_whole_vectors():
