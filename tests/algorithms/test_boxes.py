@@ -106,6 +106,7 @@ def agrees_with_all(low, high, places, tree=None):
         np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("axes", "count"),
     [(3, 70), (1, 0), *(pytest.param(a, n, marks=pytest.mark.slow) for a in (1, 2, 3) for n in (1, 2, 5, 300))],
@@ -114,6 +115,7 @@ def test_random_boxes(axes, count):
     agrees_with_all(*random_boxes(axes, count))
 
 
+@pytest.mark.full
 def test_zeros_of_either_sign_are_equal():
     """A ray enters a box that it starts on at 0 or -0, and a test may give either."""
     x = np.zeros((20, 2), np.float32)
@@ -234,6 +236,7 @@ def test_refit():
     agrees_with_all(low + moved, high + moved, places, tree)
 
 
+@pytest.mark.full
 def test_jumps_leave_the_whole_loop():
     @qd.jit
     def some(low, high, places):
@@ -356,6 +359,7 @@ def test_refusals(function, text):
         wrong(np.zeros((3, 2), np.float32))
 
 
+@pytest.mark.full
 def test_a_ray_that_hits_nothing_has_no_derivative():
     """Also where that of the test is not finite: the root of a negative number, of a ball that is missed."""
     balls = jnp.array([[0.0, 0.0, 5.0], [9.0, 9.0, 9.0]])

@@ -62,6 +62,7 @@ def test_scans_of_trees() -> None:
     np.testing.assert_allclose(found, [y for _, y in wanted], rtol=1e-5, atol=1e-5)  # some ten terms count in each
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("count", [2, 7, LONG])
 def test_derivatives_of_scans(count: int) -> None:
     steps = {name: x[:count] for name, x in STEPS.items()}
@@ -80,6 +81,7 @@ def test_derivatives_of_scans(count: int) -> None:
     np.testing.assert_allclose(tangent, np.cumsum(FACTORS, dtype=np.float64), rtol=1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("count", [5, LONG])
 def test_vmap_scans_rows(count: int) -> None:
     rows = np.stack([COUNTS[:count], COUNTS[:count][::-1]])
@@ -107,6 +109,7 @@ def test_lanes_loops_and_programs_scan() -> None:
     np.testing.assert_array_equal(qd.vmap(lambda x: qd.scan(jnp.add, x))(rows), np.cumsum(rows, 1))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("count", [0, 1, 50, LONG])
 def test_sums_by_key(count: int) -> None:
     keys = np.sort(DRAW.integers(0, 20, count)).astype(np.int16)
@@ -120,6 +123,7 @@ def test_sums_by_key(count: int) -> None:
     assert not sums["x"][len(wanted) :].any()
 
 
+@pytest.mark.full
 def test_runs_are_neighbours_and_nans_are_equal() -> None:
     keys = jnp.array([1.0, 1.0, jnp.nan, jnp.nan, 1.0, -0.0, 0.0])
     found, largest, runs = qd.reduce_by_key(keys, jnp.arange(7), jnp.maximum, size=5)
@@ -131,6 +135,7 @@ def test_runs_are_neighbours_and_nans_are_equal() -> None:
     np.testing.assert_array_equal(few, np.array([1, np.nan], np.float32))
 
 
+@pytest.mark.full
 def test_derivatives_of_sums_by_key() -> None:
     keys, weights = jnp.array([0, 0, 3, 3, 3, 5]), jnp.arange(1.0, 7.0)
     slopes = jax.grad(lambda x: (qd.reduce_by_key(keys, x)[1] * weights).sum())(jnp.ones(6))

@@ -39,6 +39,7 @@ def pairs(x, radius):
     return out
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("axes", [2, 3, pytest.param(1, marks=pytest.mark.slow)])
 def test_all_that_is_near_is_found_once(axes):
     x = points(axes)
@@ -51,6 +52,7 @@ def test_all_that_is_near_is_found_once(axes):
     np.testing.assert_array_equal(counts(far, 0.5), (distances(far) <= 0.5).sum(1))
 
 
+@pytest.mark.full
 def test_pairs_are_pushed():
     x = points(2)
     out = pairs(x, 0.5)
@@ -59,6 +61,7 @@ def test_pairs_are_pushed():
     assert found[:, 0].tolist() == sorted(found[:, 0].tolist())
 
 
+@pytest.mark.full
 def test_what_is_not_finite_is_near_nothing():
     x = points(2)
     x[3], x[5], x[6], x[7, 1] = np.nan, np.inf, 1e30, -np.inf
@@ -71,6 +74,7 @@ def test_what_is_not_finite_is_near_nothing():
     assert counts(np.zeros((1, 2), np.float32), 1.0).tolist() == [1]
 
 
+@pytest.mark.full
 def test_jumps_leave_the_whole_loop():
     @qd.jit
     def some(x, radius):

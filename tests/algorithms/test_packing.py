@@ -55,6 +55,7 @@ def test_rows_of_several_elements(count: int, width: int) -> None:
     np.testing.assert_array_equal(places[0, :, 0], by_numpy(mask[0], np.arange(count), count // 2))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("count", [50, LONG])
 def test_derivatives_move_with_the_elements(count: int) -> None:
     mask, x, w = MASK[:count], X[:count], WEIGHTS[: count // 3]
@@ -69,6 +70,7 @@ def test_derivatives_move_with_the_elements(count: int) -> None:
     np.testing.assert_array_equal(jax.jvp(f, (x,), (WEIGHTS[:count],))[1], by_numpy(mask, WEIGHTS[:count], count // 3))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("count", [5, LONG])
 def test_vmap_packs_rows(count: int) -> None:
     mask, x = DRAW.integers(0, 2, (3, count)).astype(bool), DRAW.normal(size=(3, count)).astype(np.float32)
@@ -80,6 +82,7 @@ def test_vmap_packs_rows(count: int) -> None:
         np.testing.assert_array_equal(by_masks[r], by_numpy(mask[r], x[0], count))
 
 
+@pytest.mark.full
 def test_lanes_pack() -> None:
     found, totals = qd.vmap(qd.compact)(MASK[:50].reshape(10, 5), X[:50].reshape(10, 5))
     wanted, counts = jax.vmap(qd.compact)(MASK[:50].reshape(10, 5), X[:50].reshape(10, 5))
@@ -87,6 +90,7 @@ def test_lanes_pack() -> None:
     np.testing.assert_array_equal(totals, counts)
 
 
+@pytest.mark.full
 def test_the_count_bounds_a_loop() -> None:
     @qd.jit
     def sum_of_roots(x: Any) -> Any:

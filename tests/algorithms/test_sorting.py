@@ -118,6 +118,7 @@ def test_digits_sort_rows_of_several_parts(count: int) -> None:
     require_sorted("int32", count)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("count", [0, 1, 100, LEAST])
 def test_sort_and_argsort_are_numpys(count: int) -> None:
     keys = np.random.default_rng(count).integers(-50, 50, count).astype(np.int32)
@@ -132,6 +133,7 @@ def test_sort_and_argsort_are_numpys(count: int) -> None:
     np.testing.assert_array_equal(alone, numbers[order])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("count", [9, LEAST])
 def test_every_length_has_one_order_of_floats(count: int) -> None:
     """XLA's comparisons take numbers below the smallest normal one for zeros on a CPU."""
@@ -154,12 +156,14 @@ def test_keys_of_few_bits(bits: int) -> None:
     np.testing.assert_array_equal(qd.argsort(small, bits=bits), np.argsort(small, kind="stable"))
 
 
+@pytest.mark.full
 def test_bools_are_keys() -> None:
     keys = DRAW.integers(0, 2, LEAST).astype(bool)
     np.testing.assert_array_equal(qd.argsort(keys), np.argsort(keys, kind="stable"))
     assert qd.sort(keys).dtype == bool
 
 
+@pytest.mark.full
 def test_derivatives_move_with_the_keys() -> None:
     def ours(keys: Any, x: Any) -> Any:
         found, moved = qd.sort(keys, x)
@@ -179,6 +183,7 @@ def test_derivatives_move_with_the_keys() -> None:
     np.testing.assert_array_equal(tangent, WEIGHTS[np.argsort(KEYS, kind="stable")])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("length", [5, LEAST])
 def test_vmap_sorts_rows(length: int) -> None:
     keys = DRAW.normal(size=(3, length)).astype(np.float32)

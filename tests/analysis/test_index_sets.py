@@ -47,6 +47,7 @@ def seeds(part: int) -> range:
     return SEEDS[part::2]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("bits", "part"), CASES)
 def test_forms_have_the_value_of_their_variable(bits: int, part: int) -> None:
     for seed in seeds(part):

@@ -230,6 +230,7 @@ def check_random(seeds: range) -> int:
     return exact
 
 
+@pytest.mark.full
 def test_random_indices() -> None:
     assert check_random(range(300)) > 100
 

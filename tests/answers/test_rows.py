@@ -99,6 +99,7 @@ def test_bodies(row: Row) -> None:
         compare(row, asked(row, of_bodies, inside=False), compiled=False)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("exponent", "derivatives"), POWERS_AT_0)
 def test_powers_at_zero(exponent: float, derivatives: list[float]) -> None:
     """Higher derivatives of powers of floats and of integers."""
@@ -109,6 +110,7 @@ def test_powers_at_zero(exponent: float, derivatives: list[float]) -> None:
             f = jax.grad(f)
 
 
+@pytest.mark.full
 def test_gradients_that_jax_has_not() -> None:
     """Reverse mode of a loop with a traced number of iterations, and of a batch by `sequential_vmap`."""
     power = lambda x, n: lax.fori_loop(0, n, lambda _, s: s * x, 1.0)  # noqa: E731

@@ -237,6 +237,7 @@ def test_foreign_arrays() -> None:
     np.testing.assert_array_equal(x, arange(4))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("row", [np.s_[::2], np.s_[::-1], np.s_[5:1:-2]])
 def test_foreign_arrays_with_gaps_between_their_elements(row: slice) -> None:
     x = np.arange(24, dtype=np.float32).reshape(8, 3)
@@ -383,6 +384,7 @@ def test_arrays_without_elements(shape: tuple[int, ...]) -> None:
     assert int(count) == 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("typed", [False, True])
 def test_random_keys(typed: bool) -> None:
     make = jax.random.key if typed else jax.random.PRNGKey

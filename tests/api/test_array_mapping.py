@@ -100,6 +100,7 @@ def test_a_forced_mapping_is_checked() -> None:
         qd.options(array_mapping=1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", MODES)
 def test_axes_results_and_closures(mode: str) -> None:
     a, w = matrices(20), matrices(20)[0]
@@ -134,6 +135,7 @@ def test_results_that_no_axis_has(mode: str) -> None:
             qd.vmap(lambda a: a @ a, out_axes=None)(matrices(20))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", MODES)
 def test_random_keys_and_calls_inside(mode: str) -> None:
     keys, a = jax.random.split(jax.random.key(0), 5), matrices(20)

@@ -160,6 +160,7 @@ def told(index: int) -> int:
     return max(min(index, 2**47 - 1), -(2**47)) if jax.default_backend() == "gpu" else index
 
 
+@pytest.mark.full
 def test_an_index_that_is_in_range_modulo_two_to_the_32() -> None:
     with jax.enable_x64(True):
         for f in (load, store, accumulate, serial):
@@ -232,6 +233,7 @@ def test_axes_without_an_element(bounds: str) -> None:
                 qd.block_until_ready(function(x, 0))
 
 
+@pytest.mark.full
 def test_rows_and_slices_with_another_axis_traced() -> None:
     def get(x: Any, k: Any) -> Any:
         out = qd.zeros((3, 2))
@@ -286,6 +288,7 @@ def big_column(x: Any, k: Any) -> Any:
     return y
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("size", [100, 300, 5000])
 @pytest.mark.parametrize("f", [big_load, big_store, big_add, big_max, big_column], ids=lambda f: f.__name__)
 def test_large_rows_between_loops(f: Callable[..., Any], size: int) -> None:
@@ -358,6 +361,7 @@ def test_jit_around() -> None:
     assert f(jnp.arange(4), at(1)).tolist() == [1, 2, 4]
 
 
+@pytest.mark.full
 def test_loops_of_jax_around() -> None:
     function = qd.jit(load)
 
@@ -496,6 +500,7 @@ def test_accumulations_in_slots_in_copies_and_under_locks(size: int, threads: in
         assert (function(jnp.zeros(size), k, jnp.ones(n)) == want).all()
 
 
+@pytest.mark.full
 @pytest.mark.cpu
 def test_lanes_that_take_further_elements() -> None:
     n = 5000
@@ -524,6 +529,7 @@ def test_lanes_that_take_further_elements() -> None:
 # JAX's array code in a body keeps JAX's rules, and touches nothing else either.
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", ["promise_in_bounds", "clip", "fill"])
 @pytest.mark.parametrize("size", [3, 300])
 def test_arrays_in_a_body(mode: str, size: int) -> None:
@@ -543,6 +549,7 @@ def test_arrays_in_a_body(mode: str, size: int) -> None:
         assert np.allclose(qd.vmap(f, (0, None))(k, 1.0), want, equal_nan=True), f.__name__
 
 
+@pytest.mark.full
 def test_a_program_of_many_checks() -> None:
     def f(x: Any, k: Any) -> Any:
         out = qd.zeros(8)

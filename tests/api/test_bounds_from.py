@@ -32,6 +32,7 @@ def kept(f: Any, *args: Any) -> int:
     return 0 if choice.thinned_bits is not None else choice.nbytes // args[-1].dtype.itemsize
 
 
+@pytest.mark.full
 @pytest.mark.cpu
 def test_each_array_has_its_own_size_and_no_other_one() -> None:
     for _ in range(2):
@@ -67,6 +68,7 @@ def test_an_array_of_numpy_that_changes() -> None:
     np.testing.assert_allclose(jax.grad(lambda x: walked(start, x).sum())(X), want, rtol=1e-6)
 
 
+@pytest.mark.full
 @pytest.mark.cpu
 def test_what_is_traced_around_the_call() -> None:
     """Nothing is known of a traced array; one that is captured there is given to the call."""
@@ -100,6 +102,7 @@ def test_a_call_in_another_function() -> None:
     assert given(LONG, X).tolist() == outer(X).tolist() == plain(LONG, X).tolist()
 
 
+@pytest.mark.full
 @pytest.mark.cpu
 def test_trees_numbers_and_methods() -> None:
     count = jnp.array([3, 0, 7, 1])

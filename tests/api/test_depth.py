@@ -79,6 +79,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("how", ["call", "lower", "jax.jit"])
 @pytest.mark.parametrize("function", PROGRAMS, ids=lambda f: f.__name__)
 def test_too_deep(function: Any, how: str) -> None:

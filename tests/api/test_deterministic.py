@@ -79,6 +79,7 @@ def test_values_are_those_of_numpy() -> None:
     assert (np.abs(got - want) <= 20 * np.finfo(np.float32).eps * sizes).all()  # of at most some 20 additions each
 
 
+@pytest.mark.full
 def test_gradients_and_lanes_have_the_same_bits() -> None:
     """The reverse of loads accumulates, and that of stores to common elements exchanges."""
     k, v = drawn()

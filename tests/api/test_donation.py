@@ -188,6 +188,7 @@ def test_the_argument_is_returned_too() -> None:
     np.testing.assert_array_equal(same, x)
 
 
+@pytest.mark.full
 def test_array_code_reads_the_argument_later() -> None:
     def f(x):
         y = chain(x)

@@ -49,6 +49,7 @@ def drawn(seed: int, n: int, lanes: int = 2) -> list[Any]:
     return [jnp.asarray(x, jnp.float32) for x in rng.normal(size=(2, lanes, n, n)) * scale]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("n", "seed"), [(17, 0), (33, 1), pytest.param(64, 2, marks=pytest.mark.slow)])
 def test_errors_are_those_of_f32(n: int, seed: int) -> None:
     """Errors count against sums of magnitudes, which bound those of f32 element by element."""
@@ -64,6 +65,7 @@ ODD = (1.0, 1.0), (np.inf, 1.0), (np.nan, 1.0), (3e38, 1e-20), (1.0 + 2.0**-20, 
 """An element, and a factor of all the others, of a lane each; none is subnormal, as a CPU may flush those."""
 
 
+@pytest.mark.full
 def test_lanes_that_pieces_do_not_hold() -> None:
     """Lanes beside them stay as they are."""
     a, b = (jnp.clip(x, -4, 4) for x in drawn(3, 5, len(ODD)))
@@ -77,11 +79,13 @@ def test_lanes_that_pieces_do_not_hold() -> None:
         np.testing.assert_allclose(one[finite], other[finite], rtol=1e-6, atol=1e-6 * abs(other[finite]).max(initial=0))
 
 
+@pytest.mark.full
 def test_a_product_that_leaves_the_range_within_a_loop() -> None:
     a, b = jnp.eye(5)[None] * jnp.float32(1 + 2.0**-20), jnp.eye(5)[None] * jnp.float32(2.0**63)
     np.testing.assert_array_equal(by_kernel(chained, a, b), jax.vmap(chained)(a, b))
 
 
+@pytest.mark.full
 def test_a_last_product_beyond_the_range_is_infinite() -> None:
     a, b = jnp.full((2, 5, 5), 2.0**20, jnp.float32).at[1].multiply(-1), jnp.full((2, 5, 5), 2.0**60, jnp.float32)
     want = jax.vmap(chained)(a, b)
@@ -89,6 +93,7 @@ def test_a_last_product_beyond_the_range_is_infinite() -> None:
     np.testing.assert_array_equal(by_kernel(chained, a, b), want)
 
 
+@pytest.mark.full
 def test_lanes_beside_nan_need_no_second_run() -> None:
     x = jnp.ones((16, 16)).at[2, 3].set(jnp.nan)
     with pieces.made_by("pieces") as conditions:

@@ -38,6 +38,7 @@ def test_cond_and_switch_around(flag: bool) -> None:
     np.testing.assert_array_equal(g(2 * flag, x), 4 * x + 3 if flag else 2 * x + 1)
 
 
+@pytest.mark.full
 def test_vmap_around() -> None:
     x = arange(4, 5)
     np.testing.assert_array_equal(jax.vmap(affine)(x), 2 * x + 1)

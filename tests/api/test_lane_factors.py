@@ -96,6 +96,7 @@ def panels_of(f: Any, *args: Any) -> list[set[str]]:
     return [{e.primitive.name for e in compat.all_eqns(tuple(one))} for one in lanes]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("count", [PANEL, PANEL + 3])
 @pytest.mark.parametrize("masks", [False, True])
 def test_tasks_and_xla_move_the_same_elements(count: int, masks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,6 +109,7 @@ def test_tasks_and_xla_move_the_same_elements(count: int, masks: bool, monkeypat
         same(f(a), (jnp.linalg.cholesky(a), lax.linalg.lu(a)[1]), 1e-13)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("n", [7, 8, 9, 13])
 def test_columns_in_pairs(n: int) -> None:
     """An odd matrix has a last column alone; rows of the last tile overlap."""
@@ -118,6 +120,7 @@ def test_columns_in_pairs(n: int) -> None:
         same(f(a), lax.linalg.cholesky(a), 1e-13)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("masks", "n", "whole"),
     [(True, 48, False), (True, CALL_SIDE, True), (True, SIDES.stop - 1, True), (False, NARROW_CALL_SIDE, True)],
@@ -154,6 +157,7 @@ def test_derivatives_of_calls_that_factorise(shared: bool) -> None:
         same(*(jax.jit(f)(jnp.stack([a, 2 * a], 1), b) for f in again), 1e-12)
 
 
+@pytest.mark.full
 def test_one_indefinite_matrix_is_nan_and_its_neighbours_are_not() -> None:
     a = definite(20, 8, "float32").at[3].multiply(-1).at[7, 5, 5].set(jnp.nan)
     got, want = with_kernels(lax.linalg.cholesky)(a), lax.linalg.cholesky(a)
@@ -161,6 +165,7 @@ def test_one_indefinite_matrix_is_nan_and_its_neighbours_are_not() -> None:
     np.testing.assert_allclose(got[8:], want[8:], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.full
 def test_singular_matrices_and_nan_have_the_pivots_of_lapack() -> None:
     a = definite(20, 9, "float32").at[0].set(0).at[1, :, 4].set(0).at[2, 3].set(jnp.inf).at[3, 6, 0].set(jnp.nan)
     finite = np.array([0, 1, *range(4, 20)])

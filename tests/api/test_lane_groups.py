@@ -115,6 +115,7 @@ def precision() -> Any:
         yield
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("n", [3, 17])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_kernels_give_what_the_batch_gives(name: str, n: int) -> None:
@@ -146,6 +147,7 @@ def test_blocks_of_large_matrices(name: str, n: int) -> None:
     same(by_kernel(f, [a, v]), jax.vmap(f)(a, v), 1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("n", [17, 48])
 def test_what_depends_on_no_operand_is_no_residual(n: int) -> None:
     (a,) = drawn([(n, n)], 2)
@@ -157,6 +159,7 @@ def test_what_depends_on_no_operand_is_no_residual(n: int) -> None:
     same(jax.jit(gradient(group, 1))(a), gradient(jax.vmap(jnp.linalg.cholesky), 1)(a), 1e-4)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_short_floats(dtype: str) -> None:
     args = drawn([(17, 17)] * 2, 3, dtype)
@@ -164,6 +167,7 @@ def test_short_floats(dtype: str) -> None:
     same(by_kernel(f, args), jax.vmap(f)(*args), 0.05 if dtype == "bfloat16" else 0.01)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_derivatives_by_xla(name: str) -> None:
     f, sizes = FUNCTIONS[name]
@@ -186,6 +190,7 @@ def test_derivatives_by_kernels(name: str) -> None:
     same(gradient(group, len(args))(*args), gradient(jax.vmap(f), len(args))(*args), 1e-4)
 
 
+@pytest.mark.full
 def test_batches_and_shared_operands() -> None:
     (f, _), (a, p) = FUNCTIONS["predictions"], drawn([(9, 9)] * 2, 6)
     group = lambda a, p: grouped(lambda a, p: [f(a, p)], (False, True))(a, p)[0]  # noqa: E731
@@ -202,6 +207,7 @@ def test_results_that_are_operands_or_constants() -> None:
     same(got, [a, a @ a, jnp.zeros((4, 2)), a @ a, jnp.full(4, 3.0)], 1e-6)
 
 
+@pytest.mark.full
 def test_a_shared_scalar_and_an_argument_that_is_a_result() -> None:
     f = lambda a, k: (a, a @ a * k)  # noqa: E731
     (a,) = drawn([(5, 5)], 4)
@@ -210,6 +216,7 @@ def test_a_shared_scalar_and_an_argument_that_is_a_result() -> None:
     same(got, [a, a @ a * 2], 1e-6)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("n", [17, 18, 24, 31, 32, 33, 34, 64])
 def test_factors_in_blocks(n: int) -> None:
     """Of 16 rows to 32 x 32, of 32 rows above; one row is no block."""
@@ -225,6 +232,7 @@ def test_factors_in_blocks(n: int) -> None:
             same(by_kernel(f, args), jax.vmap(f)(*args), 1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("n", "at"), [(17, 9), (24, 3), (24, 20), (40, 3), (40, 36)])
 def test_a_matrix_without_a_factor_has_nan(n: int, at: int) -> None:
     a = jnp.stack([jnp.eye(n), jnp.eye(n).at[at, at].set(-1)])
@@ -257,6 +265,7 @@ def generators(f: Any, args: Sequence[Any], axes: Any = 0, mode: str = "group") 
     return [task.codegen for task in low.tasks]
 
 
+@pytest.mark.full
 def test_the_choice() -> None:
     args = drawn([(17, 17), (17, 17), (17,)], 4)
     assert generators(predictions, args[:2]) == ["triton"]
@@ -279,6 +288,7 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
     mlir.register_lowering(group_p, mlir.lower_fun(anywhere, multiple_results=True))
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("as_on_a_gpu")
 @pytest.mark.parametrize(
     ("name", "who"),
@@ -307,6 +317,7 @@ def test_a_thread_has_the_values_of_small_lanes_that_compute_much(name: str, who
         same(jax.jit(gradient(mapped, len(args)))(*args), gradient(jax.vmap(f), len(args))(*args), 1e-3)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("as_on_a_gpu")
 def test_long_rows_are_the_whole_batch() -> None:
     (x,) = drawn([(128,)], 7)
@@ -326,6 +337,7 @@ def test_long_rows_are_the_whole_batch() -> None:
     same(jax.jit(gradient(mapped, 1))(x), gradient(jax.vmap(row), 1)(x), 1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("as_on_a_gpu")
 def test_small_products_alone_are_the_whole_batch() -> None:
     for n, who in ((4, "xla"), (7, "xla"), (8, "llvm")):
@@ -340,6 +352,7 @@ def test_small_products_alone_are_the_whole_batch() -> None:
     assert generators(jnp.matmul, [a, v], (None, 0), "auto") == ["llvm"]
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("as_on_a_gpu")
 def test_groups_have_the_derivatives_of_small_factors(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (limits, threads):
@@ -397,6 +410,7 @@ def test_long_rows_behind_loops_are_the_whole_batch(seed: int) -> None:
     np.testing.assert_allclose(jnp.vdot(slopes, jnp.cos(x)), along, rtol=1e-3)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("axis", [0, 1])
 def test_mapped_functions(axis: int) -> None:
     a, b = drawn([(9, 9)] * 2, 4)

@@ -84,6 +84,7 @@ def test_second_order_tangents_and_batches() -> None:
         same(jax.vmap(with_products(f), axes)(*given), jax.vmap(f, axes)(*given))
 
 
+@pytest.mark.full
 def test_products_in_loops_branches_and_calls_read_what_was_transposed_for_them() -> None:
     x = operands(3, (16, 16, 16), (False, False), "float32")[0] / 8
 
@@ -100,6 +101,7 @@ def test_products_in_loops_branches_and_calls_read_what_was_transposed_for_them(
         same(jax.grad(lambda x: jnp.sum(with_products(f)(x)))(x), jax.grad(lambda x: jnp.sum(f(x)))(x))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("order", [0, 1])
 def test_a_matrix_that_all_share_times_one_of_each(order: int) -> None:
     """XLA would transpose all matrices for one large product."""

@@ -90,6 +90,7 @@ def test_graphics_processors_have_them_in_scratch(target: str) -> None:
     assert "in scratch of the threads that run" in str(large.storage[0])
 
 
+@pytest.mark.full
 def test_bodies_load_and_store_large_rows() -> None:
     @qd.jit
     def ranked(x: Any) -> Any:

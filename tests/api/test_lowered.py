@@ -169,6 +169,7 @@ def test_static_arguments() -> None:
     np.testing.assert_array_equal(lowered.compile()(X), X + 3 * (np.arange(8) < 3))
 
 
+@pytest.mark.full
 def test_nothing_to_compile() -> None:
     lowered = qd.jit(lambda x: x[...] + 1).lower(X)
     assert lowered.tasks == []
@@ -195,6 +196,7 @@ def test_transformations_inside_count() -> None:
     np.testing.assert_array_equal(carried(rows), (2 * rows + 1).sum(0))
 
 
+@pytest.mark.full
 def test_transformations_of_buffers() -> None:
     """A buffer given to a transformation stands for its content."""
     rows = X.reshape(2, 4)

@@ -120,6 +120,7 @@ def test_all_bodies_are_drawn() -> None:
     assert {draw(seed)[0] for seed in range(40)} == set(BODIES)
 
 
+@pytest.mark.full
 @pytest.mark.cpu
 @pytest.mark.parametrize("n", [20, 33])
 def test_gradients_by_shared_weights_are_sums_by_tiles(n: int) -> None:
@@ -129,6 +130,7 @@ def test_gradients_by_shared_weights_are_sums_by_tiles(n: int) -> None:
     assert "sums of outer products by tiles" in low.tasks[-1].reason
 
 
+@pytest.mark.full
 def test_what_lanes_that_left_hold_is_left_out() -> None:
     """The factor of a lane that has left is infinite: times zero it would be no number."""
     w, v = jnp.eye(20) / 2, jnp.ones((33, 20)).at[3].set(jnp.inf)

@@ -90,6 +90,7 @@ def test_a_loop_of_xla_launches_many_times() -> None:
     assert facts(qd.profile(many)(jnp.ones(N)))[0] == ("squares", 7, 7 * 8 * N, 7 * N)
 
 
+@pytest.mark.full
 def test_derivatives_and_lanes() -> None:
     rows = qd.profile(qd.grad(lambda x: histogram(x).sum()))(jnp.ones(N)).rows
     assert {"squares", "squares_reverse", f"histogram:{LINE} reverse"} <= {row.name for row in rows}
@@ -233,6 +234,7 @@ def test_nothing_is_written_while_nobody_listens() -> None:
     assert [one.label for one in outer.launches] == 2 * [one.label for one in inner.launches]
 
 
+@pytest.mark.full
 def test_a_plot(monkeypatch: pytest.MonkeyPatch) -> None:
     profile = qd.profile(histogram)(jnp.ones(N))
     with monkeypatch.context() as m:

@@ -357,6 +357,7 @@ def test_atomics_give_unique_tickets() -> None:
     np.testing.assert_array_equal(np.sort(taken), np.arange(len(taken)))
 
 
+@pytest.mark.full
 def test_random_numbers_in_a_body_match_jax() -> None:
     @qd.jit
     def f(seed):

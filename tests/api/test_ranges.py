@@ -178,15 +178,18 @@ def check(dtype: Any, count: int) -> None:
         np.testing.assert_array_equal(serial(*columns([case], dtype))[0], want)
 
 
+@pytest.mark.full
 def test_random_ranges() -> None:
     check(np.int32, 60)
 
 
+@pytest.mark.full
 def test_random_ranges_of_64_bits() -> None:
     with jax.enable_x64(True):
         check(np.int64, 40)
 
 
+@pytest.mark.full
 def test_narrow_bounds_are_widened() -> None:
     cases = [(-128, 127, 100), (100, -128, -128), (0, 127, 1)]
     got = left_early(*columns(cases, np.int8))
@@ -304,6 +307,7 @@ def test_a_product_under_a_false_condition_is_not_refused() -> None:
         qd.block_until_ready(run(np.array([70000], np.int32), True))
 
 
+@pytest.mark.full
 def test_tasks_at_the_end_of_64_bits_are_refused() -> None:
     rule = (
         "a loop over 64-bit integers needs to end at 2**63 - 2**32 or before, and to have fewer than 2**63 iterations"

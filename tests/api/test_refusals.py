@@ -294,6 +294,7 @@ help: store a value first, or start from zeros""",
 
 
 # ---------------------------------------------------------------------- threads
+@pytest.mark.full
 def test_threads_trace_and_call_at_once() -> None:
     shared = qd.jit(lambda x, k: qd.vmap(lambda v: v * k)(x))
     failures: list[BaseException] = []

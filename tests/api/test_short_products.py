@@ -66,6 +66,7 @@ def test_random_axes_in_all_orders_of_derivatives(seed: int, dtype: str) -> None
         same(every(with_products(f)), every(f))
 
 
+@pytest.mark.full
 def test_rotations_beside_a_factorisation_of_many_lanes() -> None:
     rng = np.random.default_rng(0)
     turns, points = (jnp.asarray(rng.normal(size=s).astype("float32")) for s in ((17, 6, 3, 3), (17, 6, 3)))

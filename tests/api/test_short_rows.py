@@ -15,6 +15,7 @@ from qdtrace.lanes.short_rows import LEAST, sum_p
 pytestmark = pytest.mark.cpu
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("shape", "dtype"), [((64, 53, 3), "float32"), ((3, 33, 65, 2), "float64")])
 def test_values_derivatives_and_batches(shape: tuple[int, ...], dtype: str) -> None:
     with jax.enable_x64(dtype == "float64"):

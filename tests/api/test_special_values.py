@@ -87,6 +87,7 @@ def run_all(dtype: Any, fast_math: bool) -> None:
         check(bound(dtype, 3), dtype, 3)
 
 
+@pytest.mark.full
 def test_single_precision() -> None:
     run_all(jnp.float32, fast_math=True)
 
@@ -99,6 +100,7 @@ def test_both_precisions(dtype: Any, fast_math: bool) -> None:
         run_all(dtype, fast_math)
 
 
+@pytest.mark.full
 def test_primitives_are_found_by_themselves() -> None:
     assert {"neg", "sin", "erf_inv", "floor", "is_finite"} <= set(bound(jnp.float32, 1))
     assert {"add", "pow", "rem", "nextafter", "lt", "atan2"} <= set(bound(jnp.float32, 2))
@@ -112,6 +114,7 @@ def test_a_lost_sign_is_noticed() -> None:
     assert same(np.float32([1.0]), np.float32([1.00001]), False).all()
 
 
+@pytest.mark.full
 def test_small_numbers_of_f16() -> None:
     """Below 6e-5 they are subnormal in f16, and normal in f32, which computes them: nothing takes them for zeros."""
     tiny = np.float16([6e-8, 1e-6, 3e-5, 5.9e-5, -2e-5])

@@ -36,6 +36,7 @@ def arguments(n: int, lanes: int) -> tuple[Any, ...]:
     return jnp.asarray(a), jnp.asarray(rng.normal(size=(lanes, n))), jnp.asarray(rng.integers(0, 9, lanes))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("n", "lanes"), [(17, 33), (64, 3), (65, 1)])
 @pytest.mark.parametrize("layout", [0, 2])
 def test_values_and_gradients(n: int, lanes: int, layout: int) -> None:

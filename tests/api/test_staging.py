@@ -171,6 +171,7 @@ def test_lax_loop_under_a_condition_with_tasks(flag: bool) -> None:
     assert int(f(ints(5), flag)) == (15 if flag else 0)
 
 
+@pytest.mark.full
 def test_large_result_of_a_lax_loop_over_a_buffer() -> None:
     @qd.jit
     def f(x):
@@ -214,6 +215,7 @@ def test_complex_rows_between_loops(n: int, under: bool) -> None:
     np.testing.assert_array_equal(qd.jit(f)(x, 3, True), want)
 
 
+@pytest.mark.full
 def test_keys_between_loops() -> None:
     @qd.jit
     def f(key, x):

@@ -54,6 +54,7 @@ OPTIONS = st.sampled_from(
 )
 
 
+@pytest.mark.full
 @settings(max_examples=drawn(25), **SETTINGS)
 @given(programs(), st.integers(0, 3), AROUND)
 def test_compiled(callee: Callee, seed: int, around: str) -> None:

@@ -86,6 +86,7 @@ def test_options_do_not_decide(first: int) -> None:
             check(seed, options, wide=False)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("first", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(300, 500, 20))])
 def test_many_calls_at_once_fail_where_one_of_them_does(first: int) -> None:
     for seed in range(first, first + (3 if first < 100 else 20)):

@@ -128,6 +128,7 @@ def test_exact(name: str) -> None:
     same(qd.vmap(f)(*args), jax.vmap(f)(*args), np.testing.assert_array_equal)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", CLOSE)
 def test_close(name: str) -> None:
     f, args = CLOSE[name]
@@ -157,6 +158,7 @@ def test_axes(in_axes: Any, out_axes: Any, first: tuple[int, ...], second: tuple
     same(got, jax.vmap(f, in_axes, out_axes)(a, b), np.testing.assert_array_equal)
 
 
+@pytest.mark.full
 def test_keywords_and_keys() -> None:
     f = lambda a, *, b, k: a + 2 * b + jax.random.uniform(k)  # noqa: E731
     keys = jax.random.split(jax.random.key(0), 37)

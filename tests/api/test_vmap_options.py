@@ -143,6 +143,7 @@ LANES: dict[Callable[..., Any], list[Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("f", LANES, ids=lambda f: f.__name__)
 def test_memory_and_loops_of_a_lane(f: Callable[..., Any]) -> None:
     want = np.array(LANES[f])

@@ -69,6 +69,7 @@ def check(names: tuple[str, ...], *, exact: bool = True) -> None:
         same(jax.jit(lambda x: vjp(mapped, x))(X), slope, tolerance)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", WIDE)
 def test_each_step_of_a_lane_keeps_64_bits(name: str) -> None:
     check(("scale", name))
@@ -132,6 +133,7 @@ def test_nested_maps_take_and_give_64_bits(tail: bool) -> None:
     same(outer(qd.vmap)(rows), jax.jit(outer(jax.vmap))(rows))
 
 
+@pytest.mark.full
 def test_batches_of_maps_and_of_loops_around_tasks() -> None:
     rows = jnp.stack([X, 2 * X])
     same(jax.vmap(qd.vmap(STEPS["scale"]))(rows), jax.jit(jax.vmap(jax.vmap(STEPS["scale"])))(rows))

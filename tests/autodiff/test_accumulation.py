@@ -51,11 +51,13 @@ def check(op, x, r):
         np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("op", IN_JAX)
 def test_first_derivatives(op):
     check(op, RNG.normal(size=7), RNG.normal(size=5))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("zeros", [[0], [0, 3], [0, 3, 6], [1, 2, 4]])
 @pytest.mark.parametrize("before", [[], [0], [3, 4]])
 def test_products_with_zeros(zeros, before):
@@ -64,6 +66,7 @@ def test_products_with_zeros(zeros, before):
     check("mul", x, r)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("op", ["add", "max", "min"])
 def test_second_derivatives(op):
     x, r = RNG.normal(size=7), RNG.normal(size=5)
@@ -79,6 +82,7 @@ def test_ties_share_equally():
     np.testing.assert_allclose(got, 2 * np.cos(x) * share, rtol=1e-12)
 
 
+@pytest.mark.full
 def test_products_have_first_derivatives_only():
     with pytest.raises(GradientError, match=r"(?s)product accumulated .* first .* only, got a second one.*help:"):
         jax.hessian(lambda x: ours("mul")(x, np.ones(5))[0].sum())(np.ones(7))
@@ -182,6 +186,7 @@ def two_loops(x, r):
     return r
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("x", [[1.0, 3, 2], [2.0, 2, -1], [5.0]])
 def test_elements_that_constant_indices_tell_apart(x):
     x, r = np.array(x), np.array([1.5, 0.3, 0.1, 0.7])
@@ -199,6 +204,7 @@ def test_elements_that_constant_indices_tell_apart(x):
     np.testing.assert_allclose(jax.jvp(qd.jit(bounding_box), (x, r), (x, r))[1], moved)
 
 
+@pytest.mark.full
 def test_elements_that_forms_tell_apart():
     def ours(x, r):
         for i in qd.range(x.shape[0]):
@@ -216,6 +222,7 @@ def test_elements_that_forms_tell_apart():
         np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
+@pytest.mark.full
 def test_loops_that_fusion_joined():
     """What a joined loop refuses is differentiated in the loops of the user."""
     x, r = np.array([1.0, 3, 2]), np.zeros(2)
@@ -235,6 +242,7 @@ def test_one_element_by_two_operations():
         jax.grad(f)(np.ones(3))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("returned", [False, True])
 @pytest.mark.parametrize("op", IN_JAX)
 def test_rows_of_the_iteration(op, returned):

@@ -181,6 +181,7 @@ def test_bodies(name, compiled):
             np.testing.assert_allclose(a, b, rtol=3e-4, atol=2e-5, err_msg=nest)
 
 
+@pytest.mark.full
 def test_forward_steps_of_a_rule():
     """The forward function of a rule is differentiated once its adjoints were asked for, as JAX does it."""
 

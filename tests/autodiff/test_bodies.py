@@ -376,6 +376,7 @@ def test_like_jax(name):
         np.testing.assert_allclose(got, want, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("dtype", "limit"), [(np.float16, 2e-2), (jnp.bfloat16, 0.15), (np.float32, 1e-5)])
 def test_narrow_floats(dtype, limit):
     trips = np.arange(40) % 5

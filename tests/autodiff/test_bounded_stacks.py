@@ -56,6 +56,7 @@ def test_bytes_of_a_recurrence_on_a_gpu():
     assert stack(recurrence(lambda n: jnp.minimum(n, 64)), X, N, target="sm_90") == 60
 
 
+@pytest.mark.full
 @pytest.mark.cpu
 def test_gradients_of_a_clamped_recurrence():
     x = X.astype(np.float64)
@@ -107,6 +108,7 @@ def test_bytes_of_a_cholesky_factor(size, most, target):
     assert 0 < lane_bytes(size, target) <= min(most, 3 * 4 * size * size)
 
 
+@pytest.mark.full
 @pytest.mark.cpu
 @pytest.mark.parametrize("size", [3, 8, 12])
 def test_gradients_of_a_cholesky_factor(size):
@@ -120,6 +122,7 @@ def test_gradients_of_a_cholesky_factor(size):
     np.testing.assert_allclose(np.tril(jax.grad(f)(a)), want, atol=1e-12)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("target", [None, "sm_90"])
 def test_shared_memory_in_a_triangle_has_a_tape(target):
     """Elements that several lanes name make no row of their own."""

@@ -105,6 +105,7 @@ def test_gradients_are_those_of_jax(name, lanes, bounds):
         np.testing.assert_allclose(transform(ours)(a), want, rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.full
 @pytest.mark.cpu
 @pytest.mark.parametrize("name", PAIRS)
 def test_gradients_in_single_precision(name):
@@ -287,6 +288,7 @@ def squares(f, **options):
     return lambda x: sum((leaf**2).sum() for leaf in jax.tree.leaves(made(x, P)))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("bounds", ["raise", "unchecked"])
 @pytest.mark.parametrize("f", OWN, ids=lambda f: f.__name__)
 def test_rows_that_are_private(f, bounds):
@@ -328,6 +330,7 @@ def test_adjoints_alone_are_private_in_near_memory(target, size, is_linear, is_p
     assert ("x_row" in low.graph("trace")) == is_private
 
 
+@pytest.mark.full
 @pytest.mark.cpu
 def test_one_array_as_two_arguments():
     """Each argument is a memory of its own."""
@@ -369,6 +372,7 @@ def of_rows(seed):
 LONG = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(20, 200)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", [*range(4), *LONG])
 def test_forward_and_reverse_are_transposed(seed):
     case = of_rows(seed)

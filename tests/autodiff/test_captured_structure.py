@@ -146,6 +146,7 @@ def test_stacks_of_a_gpu():
     assert low.memory_analysis()["stacks"] <= 100e6
 
 
+@pytest.mark.full
 @pytest.mark.cpu
 def test_reductions():
     """One for the first call and none after it; an equal array has its own, and so has one of another length."""
@@ -214,6 +215,7 @@ def test_an_argument_has_no_limits():
     assert reductions() == before
 
 
+@pytest.mark.full
 @pytest.mark.cpu
 def test_an_array_that_the_function_changes_has_none():
     start = jnp.array([0, 1, 2])
@@ -256,6 +258,7 @@ def test_an_array_of_numpy_that_changes_afterwards():
     np.testing.assert_allclose(want, jax.grad(csr(jnp.array([0, 3, 13])))(x), rtol=1e-12)
 
 
+@pytest.mark.full
 @pytest.mark.cpu
 def test_loops_in_loops():
     rng = np.random.default_rng(3)
@@ -358,6 +361,7 @@ def test_a_derivative_never_runs_past_its_stack(loop, machine):
     assert adjoint.tolist() == [4 * 1.5**3, 1.0]
 
 
+@pytest.mark.full
 def test_arrays_that_an_inner_function_captures() -> None:
     """Functions of equal text, whose inner functions have captured other arrays."""
 

@@ -87,6 +87,7 @@ def test_a_check_changes_no_verdict(make, places):
         np.testing.assert_allclose(checked, unchecked, rtol=1e-12)
 
 
+@pytest.mark.full
 @pytest.mark.cpu
 def test_gradients_of_a_recurrence_on_rows():
     f, y = rows(IN_ROWS["before"])

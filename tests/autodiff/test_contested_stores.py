@@ -76,6 +76,7 @@ def seeds() -> list[Any]:
     return [pytest.param(k, marks=marks(k)) for k in range(300)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", seeds())
 def test_gradients_of_stores_to_common_elements(seed: int) -> None:
     many, one, args = drawn(seed)
@@ -86,6 +87,7 @@ def test_gradients_of_stores_to_common_elements(seed: int) -> None:
         np.testing.assert_allclose(a, c, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.full
 def test_one_of_many_threads_takes_the_gradient() -> None:
     n, rng = 1 << 17, np.random.default_rng(0)
 

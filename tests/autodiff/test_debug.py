@@ -163,6 +163,7 @@ def counted(x, n):
     return out
 
 
+@pytest.mark.full
 @pytest.mark.cpu
 def test_storage_says_how_often_loops_ran_in_the_interpreter():
     x = np.array([0.5, 0.9, 0.2])

@@ -15,6 +15,7 @@ def close(got, want, rtol=1e-9):
     np.testing.assert_allclose(got, want, rtol=rtol)
 
 
+@pytest.mark.full
 def test_a_product_in_a_loop():
     """The value that the loop carries is that of its iteration, not the last."""
 
@@ -107,6 +108,7 @@ def test_updates_in_place_are_versions():
     close(jnp.stack(jax.grad(three(ours), (0, 1))(x, o)), jnp.stack(jax.grad(three(theirs), (0, 1))(x, o)))
 
 
+@pytest.mark.full
 def test_bounds_from_memory_that_changes():
     """The reverse runs as often as the loop did, though a later task changes what its bound was loaded from."""
 
@@ -181,6 +183,7 @@ def test_break_and_continue():
     close(jax.grad(lambda x: f(x).sum())(x), [jax.grad(theirs)(v) for v in x])
 
 
+@pytest.mark.full
 def test_inner_loops_over_two_axes():
     @qd.jit
     def f(x, w):
@@ -231,6 +234,7 @@ def test_any_number_of_iterations(trips):
     close(jax.grad(lambda x: f(x, trips).sum())(x), slope)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("op", ["min", "max", "mul"])
 def test_accumulations_have_the_rule_of_their_operation(op):
     """A maximum has the derivative of the largest, a product that of the others; none that of a sum."""
@@ -247,6 +251,7 @@ def test_accumulations_have_the_rule_of_their_operation(op):
     close(jax.grad(f)(x), jax.grad(lambda x: theirs(jnp.append(x, 1.5)))(x))
 
 
+@pytest.mark.full
 def test_lanes_with_very_different_numbers_of_iterations():
     """One of 4096 runs 1000 iterations, the others 10: each goes back through its own."""
 
@@ -270,6 +275,7 @@ def test_lanes_with_very_different_numbers_of_iterations():
     close(jax.grad(lambda x: f(x, n).sum())(x), slope)
 
 
+@pytest.mark.full
 def test_products_of_the_hessian():
     ours, other, along = qd.jit(step), np.array([1.1, 0.4]), np.array([0.2, -1.0])
 

@@ -45,6 +45,7 @@ def test_reverse_mode_of_an_unknown_length_is_refused_with_the_way_out() -> None
     assert re.search(r"test_grad_inside\.py:\d+ in root", str(error.value))
 
 
+@pytest.mark.full
 def test_the_ways_out_that_the_error_names_give_the_gradients() -> None:
     want = 0.5 / np.sqrt(X)
     # the last step of Newton's method has squared what is below 1e-4

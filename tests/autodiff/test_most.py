@@ -79,6 +79,7 @@ def test_gradients(name, machine):
     np.testing.assert_allclose(got, want, rtol=1e-9)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", LOOPS)
 def test_second_derivatives_and_batches(name):
     f, theirs = recurrence(name, 64), jax.vmap(by_jax(LOOPS[name][1]), (0, 0))
@@ -93,6 +94,7 @@ def test_second_derivatives_and_batches(name):
     np.testing.assert_allclose(got, np.stack([jax.grad(lambda x: f(x, N).sum())(x) for x in xs]), rtol=1e-12)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["range", "while_"])
 def test_loops_that_are_left_early(kind):
     @qd.jit
@@ -114,6 +116,7 @@ def test_loops_that_are_left_early(kind):
     assert sum(c.nbytes for c in low.storage) <= 64 * (8 + 4 + 4 + 1)  # the value, two counters, whether it was left
 
 
+@pytest.mark.full
 @pytest.mark.cpu
 def test_loops_in_loops():
     @qd.jit
@@ -138,6 +141,7 @@ def test_loops_in_loops():
     assert sum(c.nbytes for c in low.storage) == 2 * 16 * 8
 
 
+@pytest.mark.full
 def test_a_tape_of_memory_that_the_loop_changes():
     """Without the option the number of loads has no bound, and the gradient is refused."""
 

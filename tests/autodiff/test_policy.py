@@ -275,6 +275,7 @@ def test_free_memory_is_a_size() -> None:
     assert stack_budget.free_memory() > 1 << 20
 
 
+@pytest.mark.full
 @pytest.mark.cpu
 def test_states_with_arrays() -> None:
     @qd.jit
@@ -334,6 +335,7 @@ def _smoothed(most):
     return jax.jit(jax.grad(lambda x: smoothed(x, jnp.array([3, 0])).sum()))
 
 
+@pytest.mark.full
 def test_dropped_rows_of_a_loop_of_unknown_length_warn_with_the_way_out() -> None:
     x = jnp.array([0.5, 0.2])
     said = r"in reverse mode the number .* are run again(?s:.*)help: .*`most=64`"

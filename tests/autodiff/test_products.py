@@ -93,6 +93,7 @@ def test_many_random_factors(kind):
             check(seed, kind)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("zeros", [0, 1, 2])
 def test_as_jax_differentiates_a_product(zeros):
     """JAX needs f64 for it: in f32 products of some of the others overflow."""

@@ -156,6 +156,7 @@ def test_loops_around_loops_with_conditions_and_jumps():
     agrees(ours, theirs)
 
 
+@pytest.mark.full
 def test_python_loops_around_loops():
     """Each step is loops of its own, and what a step changes another one needs."""
 

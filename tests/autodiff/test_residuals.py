@@ -165,6 +165,7 @@ def test_forward_mode_derives_no_reverse(work):
     assert [name for name, _, _ in passed] == ["forward", "forward_kept", "forward_d1"]
 
 
+@pytest.mark.full
 def test_tasks_run_again_if_the_reverse_of_joined_tasks_is_refused(monkeypatch):
     """Residuals are numbered by joined tasks, so the reverse of the user's own tasks takes none."""
 
@@ -206,6 +207,7 @@ def test_a_loop_without_adjoints_is_not_walked_back():
     np.testing.assert_allclose(jax.grad(lambda x: f(x, n).sum())(X), 2 * X * [0, 0, 1, 1, 2], rtol=1e-12)
 
 
+@pytest.mark.full
 def test_a_batch_of_calls_with_residuals_runs_all_passes(work):
     f = scaled_chain(4.5, "many")
     xs = jnp.stack([X, 2 * X])
@@ -284,6 +286,7 @@ def test_one_task_has_none():
     assert ran(jax.value_and_grad(lambda x: one(x).sum()), X) == [["only"], ["only_reverse"]]
 
 
+@pytest.mark.full
 def test_checkpoint_keeps_arguments_only():
     def held(f):
         return [x.shape for x in jax.tree.leaves(jax.vjp(f, X, Y)[1]) if x.shape]
@@ -326,6 +329,7 @@ def test_like_jax(name):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.full
 def test_what_a_batch_shares_is_computed_and_kept_once():
     def batched(x, ys):
         return jax.vmap(jax.value_and_grad(loss(chain), 1), (None, 0))(x, ys)

@@ -83,6 +83,7 @@ def squares(f, n):
     return lambda x: sum((leaf**2).sum() for leaf in jax.tree.leaves(ours(x, n)))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("n", [3, 130])
 @pytest.mark.parametrize("f", [relaxed, of_the_row_before, serial, two_arrays])
 def test_any_number_of_iterations(f, n):
@@ -94,10 +95,12 @@ def test_rows(f, n):
     qd.check_grads(squares(f, n), (X,))
 
 
+@pytest.mark.full
 def test_second_derivatives():
     qd.check_grads(squares(recurrence, 4), (X,), order=2)
 
 
+@pytest.mark.full
 def test_long_rows_of_a_known_number_of_iterations():
     """What would be too long for a tape is kept as a row."""
 
@@ -128,6 +131,7 @@ def test_rows_that_are_not_known_to_be_their_own(row):
         jax.grad(lambda x: f(x, np.arange(3), 3).sum())(X)
 
 
+@pytest.mark.full
 def test_a_linear_recurrence_needs_no_values():
     weights = np.random.default_rng(2).normal(size=X.shape)
 
@@ -153,6 +157,7 @@ def test_rows_that_are_too_long():
         jax.jit(jax.grad(squares(relaxed, 3))).lower(x)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("sign", [1, -1])
 def test_segments_of_which_each_element_is_loaded_before_it_is_stored(sign):
     """No iteration finds what another one has stored, so values are loaded again."""
@@ -172,6 +177,7 @@ def test_segments_of_which_each_element_is_loaded_before_it_is_stored(sign):
     np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
+@pytest.mark.full
 def test_segments_that_iterations_come_back_to():
     """A second loop around, or an element loaded after its store: values change in between."""
 

@@ -137,6 +137,7 @@ def test_what_the_refusal_advises():
     np.testing.assert_allclose(qd.vmap(jax.grad(lane))(x), jax.vmap(jax.grad(lane))(x), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.full
 def test_more_than_four_thousand_elements():
     """As many as solvers of larger states keep; complex numbers, trees and integers among them."""
 

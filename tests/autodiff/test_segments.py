@@ -169,6 +169,7 @@ def test_constant_numbers_of_iterations(trips, steps):
     np.testing.assert_allclose(got, slopes_of_lorenz(X, trips), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("trips", [5, 23, 30])
 def test_a_loop_in_a_branch(trips):
     @qd.jit
@@ -227,6 +228,7 @@ def accumulating_by_jax(trips):
     return run
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("trips", [None, 4, 25])
 def test_accumulations_in_the_body_are_made_once(trips):
     """Integers are carried and name elements; the table's gradient is a sum over all iterations of all lanes."""
@@ -250,6 +252,7 @@ def test_accumulations_in_the_body_are_made_once(trips):
         np.testing.assert_allclose(g, w, rtol=1e-9)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("trips", [16, 19, 23])
 @pytest.mark.parametrize("is_known", [True, False])
 def test_checks_of_every_iteration_are_made(trips, is_known):
@@ -275,6 +278,7 @@ def test_checks_of_every_iteration_are_made(trips, is_known):
             qd.block_until_ready(slopes(most))
 
 
+@pytest.mark.full
 def test_memory_that_the_loop_changes():
     """An element that each iteration loads and stores, and a private array."""
 
@@ -322,6 +326,7 @@ def arrays_of(steps, size):
     return ours
 
 
+@pytest.mark.full
 def test_memory_of_an_iteration():
     def theirs(x):
         return lax.fori_loop(0, 21, lambda k, a: 0.5 * a + jnp.sin(a + k) * a * x, x)
@@ -336,6 +341,7 @@ def test_memory_of_an_iteration():
     assert segments.memory_analysis()["stack_per_lane"] <= every.memory_analysis()["stack_per_lane"]
 
 
+@pytest.mark.full
 def test_short_loops_inside_are_unrolled_first():
     @qd.jit
     def ours(x):
@@ -364,6 +370,7 @@ def test_short_loops_inside_are_unrolled_first():
     np.testing.assert_allclose(got, forward(theirs, X), rtol=1e-9)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("trips", [20, 27])
 def test_second_derivatives(trips):
     @qd.jit

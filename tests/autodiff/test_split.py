@@ -159,6 +159,7 @@ def test_rows_of_unknown_length_that_two_loops_change():
         np.testing.assert_allclose(slope, plain(x, rate)[0], rtol=1e-12)
 
 
+@pytest.mark.full
 @pytest.mark.cpu
 def test_sweeps_of_a_python_loop_have_no_tape():
     """Five sweeps of Gauss-Seidel are one serial task, which changes an array of 160 KB five times."""

@@ -92,6 +92,7 @@ TRANSFORMS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_like_jax(name):
     transform = TRANSFORMS[name]
@@ -117,6 +118,7 @@ def test_integers_have_float0():
     np.testing.assert_allclose(dx, want, rtol=1e-14)
 
 
+@pytest.mark.full
 def test_donated_arguments_are_differentiated():
     @jax.jit
     def step(x):
@@ -131,6 +133,7 @@ def newton(a):
     return jax.lax.while_loop(lambda s: jnp.abs(s * s - a) > 1e-12, lambda s: 0.5 * (s + a / s), a * 0 + 1.5)
 
 
+@pytest.mark.full
 def test_a_while_loop_has_a_gradient():
     a = np.linspace(1, 9, 7)
     got = jax.grad(lambda a: qd.vmap(newton)(a).sum())(a)

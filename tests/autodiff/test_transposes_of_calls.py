@@ -54,6 +54,7 @@ def check(f: Any, seed: int, dtype: Any) -> None:
     close(again, apply(u, v), dtype)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", sorted(PIECES))
 def test_each_task(name: str) -> None:
     for seed, dtype in enumerate(KINDS):
@@ -72,6 +73,7 @@ def test_more_random_programs(seed: int) -> None:
     check(program(seed), seed, KINDS[seed % 3])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(drawn(9)))
 def test_one_unknown_of_two(seed: int) -> None:
     """The other one is zero, as the function is linear in both."""
@@ -83,6 +85,7 @@ def test_one_unknown_of_two(seed: int) -> None:
         close(jax.linear_transpose(apply, like)(cotangents), matrix(apply, like).T @ flat(cotangents), dtype)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(drawn(6)))
 def test_batches(seed: int) -> None:
     """`vmap` of a transpose, by cotangents and by known operands, and transposes of a `vmap`, shared unknowns too."""
@@ -111,6 +114,7 @@ def test_batches(seed: int) -> None:
     close(shared, sum(backs), dtype)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(drawn(6)))
 def test_derivatives_by_known_operands(seed: int) -> None:
     """Of <y, A(k) x>, directly and through the transpose: along a direction, back, and forward over back."""
@@ -200,6 +204,7 @@ def test_lineax() -> None:
         close(1e-3 * flat(got), 1e-3 * flat(want))
 
 
+@pytest.mark.full
 def test_gradient_of_a_quadratic_form() -> None:
     """A gradient that is linear in the point is an operator: of an energy in one task, and in two with residuals."""
 
@@ -227,6 +232,7 @@ def test_gradient_of_a_quadratic_form() -> None:
         jax.linear_transpose(jax.grad(lambda u: cubes(u).sum()), u)(u)
 
 
+@pytest.mark.full
 def test_lanes_around_operators() -> None:
     """In a lane that transposes an operator, or solves with it, the operator is a function of lanes itself."""
     double = qd.vmap(lambda u, k: 2.0 * u * k)
@@ -343,6 +349,7 @@ def test_accumulations_are_refused(name: str) -> None:
         jax.linear_transpose(f, jnp.ones(3))(1.0)
 
 
+@pytest.mark.full
 def test_known_operands_may_pass_anything() -> None:
     """Rules, decisions and steps of known operands are part of the matrix."""
 

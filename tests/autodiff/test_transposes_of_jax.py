@@ -28,6 +28,7 @@ def check(f, *args, rtol=1e-12):
         np.testing.assert_allclose(g, w, rtol=rtol, atol=rtol)
 
 
+@pytest.mark.full
 @pytest.mark.every_case
 @pytest.mark.parametrize("size", [5, 40, 300])
 @pytest.mark.parametrize("name", ["min", "max", "multiply"])
@@ -45,6 +46,7 @@ def index_of(x, index):
     return jnp.where(x[0] > 0, *map(jnp.asarray, index))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("size", [5, 40])
 def test_a_broken_promise(size):
     """The nearest element is read, and tangents with it; in reverse it gets nothing."""
@@ -114,6 +116,7 @@ def test_many_unknowns_of_a_solver_that_iterates(f):
         pulled(qd.vmap(f), d, b)
 
 
+@pytest.mark.full
 def test_many_unknowns_inside_of_a_lane():
     d, b = RNG.uniform(1, 2, (2, 300)), RNG.normal(size=(2, 300))
     got, want = (m(lambda d, b: pulled(conjugate_gradients, d, b))(d, b) for m in (qd.vmap, jax.vmap))
@@ -121,6 +124,7 @@ def test_many_unknowns_inside_of_a_lane():
         np.testing.assert_allclose(g, w, rtol=1e-9, atol=1e-12)  # up to `tol`
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("size", [3, 24, 300])
 def test_a_loop_with_a_buffer_that_it_changes_in_place(size):
     """Equinox's update of a buffer has a transpose of its own; the buffer is read before it is changed."""
@@ -144,6 +148,7 @@ def halfway(v):
 halfway.defvjp(lambda v: (halfway(v), v), lambda v, c: (c * jnp.cos(v) * 3,))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("size", [40, 700])
 def test_a_backward_function_of_many_elements(size):
     check(halfway, RNG.normal(size=(3, size)))

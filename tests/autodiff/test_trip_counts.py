@@ -71,6 +71,7 @@ def agrees(ours, theirs, *more, rtol=1e-9):
     np.testing.assert_allclose(got, want, rtol=rtol)
 
 
+@pytest.mark.full
 def test_while():
     @qd.jit
     def ours(x, n):
@@ -86,6 +87,7 @@ def test_while():
     agrees(ours, lambda x, n: jax.lax.fori_loop(0, n, lambda k, a: advance(a, k, x), x))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("step", [1, -1, 3, -4, 1000, -1000])
 def test_for_with_bounds_of_data(step):
     @qd.jit
@@ -130,6 +132,7 @@ def test_array_in_the_state():
     agrees(ours, theirs)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("outer", [1, 3])
 def test_unknown_in_known_in_unknown(outer):
     """The bound of the inner loop depends on both loops around it."""
@@ -161,6 +164,7 @@ def test_unknown_in_known_in_unknown(outer):
     agrees(ours, theirs)
 
 
+@pytest.mark.full
 def test_break_with_an_unknown_bound():
     @qd.jit
     def ours(x, n):
@@ -186,6 +190,7 @@ def test_break_with_an_unknown_bound():
     agrees(ours, theirs)
 
 
+@pytest.mark.full
 def test_as_many_in_all_lanes():
     """A stack that is full, and the next iterations: nobody has more of them, which would make its stride wider."""
 

@@ -151,6 +151,7 @@ def test_bytes_of_a_cholesky_factor(size, most, target):
     assert [(c.nbytes, c.reason) for c in low.storage if c.nbytes > 4 * size] == [(log, reason)]
 
 
+@pytest.mark.full
 @pytest.mark.cpu
 def test_a_log_that_ad_stack_memory_does_not_leave():
     """Copies thin, logs do not."""
@@ -290,6 +291,7 @@ def of_arrays(seed):
 LONG = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(20, 300)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", [*range(6), *LONG])
 def test_forward_and_reverse_are_transposed(seed):
     case = of_arrays(seed)
@@ -300,6 +302,7 @@ def test_forward_and_reverse_are_transposed(seed):
         close([left], [right], case)
 
 
+@pytest.mark.full
 def test_random_programs_have_logs():
     """Of most programs drawn above, with operands that are kept in some."""
     made = [of_arrays(seed) for seed in range(12)]
@@ -311,6 +314,7 @@ def test_random_programs_have_logs():
     assert sum(bool(c) for c in choices) >= 6
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "target", [*(pytest.param(t, marks=pytest.mark.cpu) for t in ("avx512", "avx2", "scalar")), KERNELS]
 )

@@ -316,6 +316,7 @@ def backwards(b, values, row, col):
     return b
 
 
+@pytest.mark.full
 @pytest.mark.cpu
 @pytest.mark.parametrize("integers", [np.int32, np.int64])
 @pytest.mark.parametrize("lower", [True, False])
@@ -336,6 +337,7 @@ def test_sparse_triangular_solves_are_those_of_jax(lower, integers, always):
         np.testing.assert_allclose(g, w, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.full
 @pytest.mark.cpu
 @pytest.mark.parametrize("integers", [np.int32, np.int64])
 def test_a_large_sparse_solve_has_no_tape(integers):
@@ -351,6 +353,7 @@ def test_a_large_sparse_solve_has_no_tape(integers):
     qd.check_grads(f, (b, values), order=1)
 
 
+@pytest.mark.full
 @pytest.mark.cpu
 @pytest.mark.parametrize("descends", [False, True])
 def test_a_sweep_loads_old_and_new_values_without_a_tape(descends):
@@ -382,6 +385,7 @@ def test_a_sweep_loads_old_and_new_values_without_a_tape(descends):
     np.testing.assert_allclose(got @ direction, along, rtol=1e-9)
 
 
+@pytest.mark.full
 @pytest.mark.cpu
 def test_an_element_that_is_finished_in_place_is_on_a_tape_and_its_neighbours_are_not():
     """Old and new values of others are found in memory; the element itself is loaded between two stores of it."""
@@ -406,6 +410,7 @@ def test_an_element_that_is_finished_in_place_is_on_a_tape_and_its_neighbours_ar
     qd.check_grads(f, (x, values, diagonal), order=1)
 
 
+@pytest.mark.full
 @pytest.mark.cpu
 def test_an_element_that_an_iteration_writes_before_and_behind_its_load_is_refused():
     rng = np.random.default_rng(4)
@@ -456,6 +461,7 @@ def test_recurrences_on_rows_of_shared_memory():
     np.testing.assert_allclose(got, np.stack([slopes(y) for y in ys]), rtol=1e-10)
 
 
+@pytest.mark.full
 @pytest.mark.cpu
 def test_what_is_overwritten_by_later_tasks_is_kept():
     """The derivative reads memory behind the first task, and what the second finds and makes."""
@@ -484,6 +490,7 @@ def test_what_is_overwritten_by_later_tasks_is_kept():
     np.testing.assert_allclose(jax.jit(jax.grad(lambda u: f(u, 9) @ weights))(u), want, rtol=1e-10)
 
 
+@pytest.mark.full
 @pytest.mark.cpu
 def test_dynamic_programming_over_a_large_table():
     """A table of 80 KB, larger than rows that are kept as private arrays, and with an unknown number of rows.
@@ -530,6 +537,7 @@ def test_sweeps_over_the_same_memory_are_refused():
     )
 
 
+@pytest.mark.full
 @pytest.mark.cpu
 @pytest.mark.parametrize("fix", ["most", "qd.while_", "for"])
 def test_what_the_refusal_of_sweeps_proposes_works(fix):

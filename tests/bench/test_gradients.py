@@ -56,6 +56,7 @@ def test_a_gradient_is_right(peer: str, name: str) -> None:
     check_of(peer, name)(given, out)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("piece", [1, 2, 5])
 def test_the_adjoint_by_hand_is_right(piece: int) -> None:
     given = BY_NAME["gradient_lorenz"].inputs(64)

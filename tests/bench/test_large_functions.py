@@ -16,12 +16,14 @@ from benchmarks import large_functions
 from benchmarks.large_functions import arguments, heavy, heavy_arrays, stages
 
 
+@pytest.mark.full
 def test_heavy_loops_agree_with_arrays() -> None:
     (x,) = arguments("heavy")
     given = x[:100]
     np.testing.assert_allclose(qd.jit(heavy(3))(given), jax.jit(heavy_arrays(3))(given), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("settings", [{}, {"mixed": True}, {"mixed": True, "edited": True}], ids=str)
 def test_stages(settings: dict[str, Any]) -> None:
     rng = np.random.default_rng(1)
@@ -51,6 +53,7 @@ class Matrix(np.ndarray):
         return np.linalg.det(self)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["heavy", "stages"])
 def test_the_source_for_quadrants_computes_the_same(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run as Python, with NumPy for Quadrants."""
@@ -75,6 +78,7 @@ def test_a_process_says_what_it_took() -> None:
     assert 0 < times["rest"] < times["total"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["heavy", "stages"])
 def test_the_trace_of_jax_is_of_the_same_arithmetic(kind: str) -> None:
     given = arguments(kind)

@@ -9,6 +9,7 @@ import pytest
 from benchmarks import new_process
 
 
+@pytest.mark.full
 def test_the_function_is_what_it_says() -> None:
     x = jnp.linspace(0, 1, 50)
     a = np.asarray(x, np.float64)

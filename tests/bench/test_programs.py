@@ -57,6 +57,7 @@ def test_both_ways_to_write_lorenz_agree() -> None:
     BY_NAME["lorenz"].check(given, run.result(run.call(None)))
 
 
+@pytest.mark.full
 def test_a_peer_with_flags_of_its_own_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=false")
     assert flags_of("jax") == "--xla_cpu_enable_fast_math=false"
@@ -100,6 +101,7 @@ def test_the_table_says_what_was_reached() -> None:
     ]
 
 
+@pytest.mark.full
 def test_the_fluid_step_matches_numpy() -> None:
     import qdtrace as qd
 

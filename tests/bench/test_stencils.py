@@ -21,6 +21,7 @@ CASES = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("work", CASES)
 def test_a_work(work: Work) -> None:
     want = jax.jit(work.theirs)(work.x)

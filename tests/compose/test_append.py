@@ -82,6 +82,7 @@ def test_the_place_is_a_value_and_several_outputs_count_apart():
     np.testing.assert_array_equal(place, wanted)
 
 
+@pytest.mark.full
 def test_loops_behind_each_other_and_over_a_count():
     @qd.jit
     def chain(x):
@@ -221,6 +222,7 @@ def test_overflow_of_a_serial_loop():
         qd.block_until_ready(small(6))
 
 
+@pytest.mark.full
 def test_derivatives_go_with_the_elements():
     def loss(x):
         return (close_pairs(x).values["distance"] ** 2).sum()
@@ -234,6 +236,7 @@ def test_derivatives_go_with_the_elements():
     np.testing.assert_allclose(jax.jvp(loss, (x,), (x * v,))[1], jax.jvp(by_hand, (x,), (x * v,))[1], rtol=1e-4)
 
 
+@pytest.mark.full
 def test_lanes_have_counts_of_their_own():
     rows = jnp.stack([X, -X, 2 * X])
     out = jax.vmap(close_pairs)(rows)

@@ -15,6 +15,7 @@ def numbers(*shape: int) -> np.ndarray:
     return np.random.default_rng(0).normal(size=shape).astype(np.float32)
 
 
+@pytest.mark.full
 def test_a_small_matrix_is_literals_and_what_is_made_of_it_scalars() -> None:
     matrix = numbers(6, 6)
 

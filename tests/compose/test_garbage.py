@@ -49,6 +49,7 @@ def test_what_is_made_meanwhile_is_old(collector, count, monkeypatch):
     assert len(made) == 5 * count
 
 
+@pytest.mark.full
 def test_what_is_frozen_stays_frozen(collector):
     gc.freeze()
     try:
@@ -62,6 +63,7 @@ def test_what_is_frozen_stays_frozen(collector):
         gc.unfreeze()
 
 
+@pytest.mark.full
 def test_many_blocks_end_in_a_full_collection(collector, monkeypatch):
     """What a block leaves in cycles was never found: the process grew with each trace."""
     monkeypatch.setattr(garbage, "_not_walked", 0)

@@ -127,6 +127,7 @@ def test_derivatives(f: Callable[..., Any]) -> None:
         np.testing.assert_allclose(got, gradients.sum(0), rtol=1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("f", [rest, taken, one_of_three, cond_in_a_loop], ids=lambda f: f.__name__)
 def test_lanes_that_are_not_idle_fail(f: Callable[..., Any]) -> None:
     for keys in ([-1, 3], [3, -2], [-3, -4]):
@@ -134,6 +135,7 @@ def test_lanes_that_are_not_idle_fail(f: Callable[..., Any]) -> None:
             jax.block_until_ready(jax.vmap(f, (None, 0))(X, np.array(keys, np.int32)))
 
 
+@pytest.mark.full
 def test_a_loop_that_no_lane_differs_in() -> None:
     """JAX asks for the rule of such loops as well: it ended in a primitive that nothing lowers."""
     f = lambda y: rest(X, 5) + rest_by_steps(X, 3) + y  # noqa: E731

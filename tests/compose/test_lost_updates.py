@@ -261,6 +261,7 @@ STORED = {
 """Stores, and whether two iterations make one of them at the same element with other values, with equal `k`."""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", [pytest.param(k, marks=pytest.mark.slow if k % 5 else ()) for k in range(60)])
 def test_a_store_at_equal_indices_is_told_where_any_of_its_values_gets_the_gradient(seed: int) -> None:
     """Told where values differ, and nowhere else; not of values themselves, of which any may stay. Elsewhere reverse

@@ -304,6 +304,7 @@ def _memory(monkeypatch, nbytes):
     monkeypatch.setattr(stack_budget, "free_memory", lambda: nbytes)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("trips", "reason"), [(None, {}), (3, {"derivations: other memory": 1})], ids=["none", "loop"])
 def test_another_budget_derives_again_what_has_choices(on_disk, monkeypatch, trips, reason):
     function = jax.jit(jax.grad(lambda x: _chain(4.25, trips)(x, 3).sum()))
@@ -528,6 +529,7 @@ def test_a_rule_of_custom_vjp_is_asked_in_each_process(tmp_path):
             assert misses["derivations: object of Python in the graph"] > 0
 
 
+@pytest.mark.full
 def test_processes_that_write_at_once_agree(tmp_path):
     program = (_program_text(), False)
     command, environment = _command(tmp_path, [program])

@@ -77,6 +77,7 @@ def test_a_donated_argument_is_overwritten(pure):
         assert is_found(work) == bool(k)
 
 
+@pytest.mark.full
 def test_limits_of_arguments_are_those_of_the_call(pure):
     text = HEAD + "def f(x, row):\n" + LOOP.replace("x.shape[0]", "2") + "v = qd.local(x[i])\n"
     text += "        for k in qd.range(row[i], row[i + 1]):\n            v.value = jnp.sin(v.value) * x[k]\n"
@@ -89,6 +90,7 @@ def test_limits_of_arguments_are_those_of_the_call(pure):
         assert np.allclose(grad(X, module(text).f, row), expected, rtol=1e-6)
 
 
+@pytest.mark.full
 def test_limits_are_those_of_one_argument_of_two_of_a_type(pure):
     """JAX has one object for both types."""
     text = HEAD + "def f(x, row, ends):\n" + LOOP.replace("x.shape[0]", "2") + "v = qd.local(x[i])\n"

@@ -60,6 +60,7 @@ def run_child(name: str, *args: str, **environment: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.full
 def test_another_process(tmp_path: Path) -> None:
     (tmp_path / "roots").write_bytes(exported(roots, X, vjp_order=1))
     (tmp_path / "grad").write_bytes(exported(jax.grad(lambda x: roots(x).sum()), X))

@@ -123,6 +123,7 @@ def test_an_assembler_of_a_later_release_than_the_driver_is_not_asked(tmp_path, 
     assert cubin() == (b"\x7fELF a cubin" if release == "13.5" else b"\x7fELF another")
 
 
+@pytest.mark.full
 def test_the_driver_links_what_no_assembler_takes(tmp_path, found, cubin) -> None:
     found(installed(tmp_path / "ptxas", answer=""))
     assert cubin() == b"linked"
@@ -301,6 +302,7 @@ def test_one_that_is_gone_later_is_as_one_that_fails(tmp_path, found, cubin) -> 
     assert CudaDriver().made_by == before
 
 
+@pytest.mark.full
 def test_info_names_the_assembler(tmp_path, found) -> None:
     found(installed(tmp_path / "ptxas"))
     assert CudaBackend("sm_90").info(current())["assembler"] == str(tmp_path / "ptxas")

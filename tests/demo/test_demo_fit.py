@@ -14,6 +14,7 @@ BEST = (0.540, 0.0272, 0.796, 0.0237, 34.6, 5.84)
 """Where the misfit is smallest, to three digits."""
 
 
+@pytest.mark.full
 def test_misfits_and_gradients_are_those_of_jax() -> None:
     with jax.enable_x64(True):  # in f32 a rounding may reject a step that another accepts
         log_counts = jnp.log(load_counts()[1].astype(np.float64))
@@ -46,6 +47,7 @@ def test_the_descent_arrives_at_the_published_values() -> None:
     assert (np.abs(best - CARPENTER) < 0.5 * errors).all()
 
 
+@pytest.mark.full
 def test_a_model_that_is_given_up_on_stays() -> None:
     pytest.importorskip("optax", reason="the descent needs the extra `demo`")
     log_counts = jnp.log(load_counts()[1])
@@ -60,6 +62,7 @@ def test_a_model_that_is_given_up_on_stays() -> None:
     assert (moved[1] != logs[1]).any()
 
 
+@pytest.mark.full
 def test_there_are_no_errors_away_from_a_minimum() -> None:
     log_counts = jnp.log(load_counts()[1])
     got = covariance(jnp.log(jnp.array(CARPENTER)) + 0.5, log_counts)

@@ -62,6 +62,7 @@ def test_a_step_has_order_five_or_more() -> None:
         assert error_of(0.5) / error_of(0.25) > 50
 
 
+@pytest.mark.full
 def test_misfit_agrees_with_a_fine_fixed_step_solution() -> None:
     _, counts = load_counts()
     scatter = np.random.default_rng(1).standard_normal((200, 6))
@@ -75,6 +76,7 @@ def test_misfit_agrees_with_a_fine_fixed_step_solution() -> None:
     assert (np.asarray(steps) < 300).all()
 
 
+@pytest.mark.full
 def test_a_model_that_explodes_is_given_up_on() -> None:
     _, counts = load_counts()
     # nothing eats the hares and they multiply by e^80 a year: beyond the largest float32
@@ -83,6 +85,7 @@ def test_a_model_that_explodes_is_given_up_on() -> None:
     assert int(steps) == MAX_STEPS
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("variance", [0.01, np.nan], ids=["with errors", "without errors"])
 def test_the_figure_is_a_png(tmp_path, variance: float) -> None:
     pytest.importorskip("matplotlib", reason="the figure needs the extra `demo`")

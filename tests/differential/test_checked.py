@@ -87,6 +87,7 @@ def wanted(seed: int) -> Wanted:
     return Wanted(random_case(seed, 4), seed)
 
 
+@pytest.mark.full
 def test_half_of_the_sites_fail_and_half_are_not_reached() -> None:
     found = [w for seed in range(40) for w in list(wanted(seed).of.values())[1:]]
     failed = [w for w in found if isinstance(w, str)]
@@ -97,6 +98,7 @@ def test_half_of_the_sites_fail_and_half_are_not_reached() -> None:
     assert any(w.startswith(f"index {2**31 - 1} ") for w in failed)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("first", range(0, 60, 20))
 def test_stages_of_task_programs(first: int) -> None:
     for seed in range(first, first + drawn(20)):
@@ -116,6 +118,7 @@ def test_machine_code_of_task_programs(target: str) -> None:
         wanted(seed).machine_code(target)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("target", "examples"), [("avx512", 12), ("avx2", 5), ("scalar", 5)])
 def test_machine_code_of_programs_with_control_flow(target: str, examples: int) -> None:
     @settings(EXAMPLES, max_examples=drawn(examples))

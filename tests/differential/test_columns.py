@@ -47,6 +47,7 @@ def preserves(case: Case) -> None:
         compare(execute(final, case.args, target), want)
 
 
+@pytest.mark.full
 @settings(EXAMPLES, max_examples=drawn(80))
 @given(column_programs())
 def test_results(case: Case) -> None:

@@ -24,6 +24,7 @@ def test_after_all_passes(seed: int) -> None:
     agrees(made, case.args, ("avx2",), cuts=(0.4,))
 
 
+@pytest.mark.full
 def test_what_is_drawn() -> None:
     """Loops that become a `for`, loops that stay, and both of them with other loops inside."""
     found = set()

@@ -47,6 +47,7 @@ def agrees(case: Case, hint: bool | None, vectors: int | None) -> None:
     compare(execute(with_hint(case.program, hint), case.args, "avx512", options, (0.6,)), want)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("short_looks")
 def test_what_counts_decide() -> None:
     @FEW
@@ -57,6 +58,7 @@ def test_what_counts_decide() -> None:
     one()
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("short_looks")
 def test_time_steps() -> None:
     @FEW
@@ -102,6 +104,7 @@ def forms_agree(case: Case, target: str) -> None:
         compare(execute(case.program, case.args, target, options, (0.6,)), want)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("target", ["avx512", "avx2", "portable"])
 def test_lanes_and_one_lane_at_a_time(target: str) -> None:
     @FEW

@@ -110,6 +110,7 @@ def check_cpu(after: Program, given: Case, target: str) -> None:
         compare(got, want)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", MODES)
 def test_fused_is_unfused(mode: str) -> None:
     @EXAMPLES
@@ -172,6 +173,7 @@ def run_many(check: Callable[[Case], object], seeds: range) -> None:
                 raise AssertionError(f"program {seed}, made smaller:\n{small!r}\n{e}") from e
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", MODES)
 def test_numbered_programs(mode: str) -> None:
     run_many(lambda case: check_pipeline(case, MODES[mode]), range(drawn(20)))

@@ -190,10 +190,12 @@ def check(seeds: range, *, everything: bool) -> int:
     return joined
 
 
+@pytest.mark.full
 def test_pairs() -> None:
     assert check(range(400), everything=False) > 40
 
 
+@pytest.mark.full
 def test_pairs_through_the_pipeline() -> None:
     check(range(1000, 1040), everything=True)
 

@@ -182,24 +182,28 @@ def check(given: Case, options: Options | None = None) -> list[Program]:
     return found
 
 
+@pytest.mark.full
 @EXAMPLES
 @given(programs())
 def test_the_pass(case: Case) -> None:
     check(case)
 
 
+@pytest.mark.full
 @EXAMPLES
 @given(programs())
 def test_the_pipeline(case: Case) -> None:
     check(case, Options(fast_math=False))
 
 
+@pytest.mark.full
 @settings(EXAMPLES, max_examples=10)
 @given(task_programs())
 def test_many_tasks(case: Case) -> None:
     check(case)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("target", ["avx512", "avx2"])
 def test_machine_code(target: str) -> None:
     definite = [c for c in map(drawn, range(30)) if is_definite(c)]

@@ -20,6 +20,7 @@ from tests.differential.task_programs import is_definite, random_case, task_prog
 from tests.passes.harness import parsed
 
 
+@pytest.mark.full
 @settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(task_programs())
 def test_every_program_is_valid(case: Case) -> None:

@@ -57,6 +57,7 @@ def test_as_drawn(kind: str) -> None:
     check(kind, 1, optimised=False)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["programs", "tasks"])
 def test_after_the_pipeline(kind: str) -> None:
     check(kind, 1, optimised=True)
@@ -67,6 +68,7 @@ def test_corpus(case: Case) -> None:
     compare(Run().results(case.program, case.args), evaluate(case.program, case.args), ZEROS)
 
 
+@pytest.mark.full
 @settings(
     max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=(Phase.generate,)
 )

@@ -53,6 +53,7 @@ def seen_by_a_terminal(patience: float, **variables: str) -> str:
     return b"".join(pieces).decode()
 
 
+@pytest.mark.full
 def test_a_terminal_shows_stage_task_and_count_and_is_cleared() -> None:
     shown = seen_by_a_terminal(0.01)
     lines = shown.split("\r\x1b[K")

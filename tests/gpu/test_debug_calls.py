@@ -70,6 +70,7 @@ def test_arguments_that_are_not_there_yet(put) -> None:
     jax.effects_barrier()  # nothing is left behind
 
 
+@pytest.mark.full
 def test_errors_of_others_stay() -> None:
     """A callback of the user's own that fails is JAX's to tell of, whatever fails beside it."""
 

@@ -61,6 +61,7 @@ def asked(driver: FakeDriver) -> list[Launched]:
     return [c for c in driver.asked if isinstance(c, Launched)]
 
 
+@pytest.mark.full
 @needs_triton
 def test_each_kernel_is_an_image_with_its_launch() -> None:
     """A stream of two references; a sum of two, in two kernels, with shared memory and null arguments behind."""

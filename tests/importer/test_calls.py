@@ -107,6 +107,7 @@ def test_small_arrays_and_their_shapes(imported_primitives: Counter[str]) -> Non
     assert imported_primitives["tanh"] == 2
 
 
+@pytest.mark.full
 def test_complex_numbers_and_keys() -> None:
     wave = jax.jit(lambda z, a: jnp.exp(z) * a + z * z)
     check(lambda a, b: wave(wave(lax.complex(a, b), a) * 0.1, b), X, Y)
@@ -140,6 +141,7 @@ def test_private_arrays_are_made_by_each_call() -> None:
     check(lambda a, b: blur(a, 7) + blur(b, 7) * 2 + blur(a, 9), X, Y)
 
 
+@pytest.mark.full
 def test_copies_of_a_call_have_memory_of_their_own() -> None:
     @jax.jit
     def large(a: Any, n: Any) -> Any:
@@ -185,6 +187,7 @@ def test_lines_of_copies_are_those_of_their_calls() -> None:
     assert lines[1] == lines[0] + 1
 
 
+@pytest.mark.full
 def test_equations_that_compute_nothing() -> None:
     """`empty2` is left by derivatives of branches, `device_put` by sparse solvers."""
     x = np.linspace(-2, 2, 7, dtype=np.float32)

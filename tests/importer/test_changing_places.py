@@ -82,6 +82,7 @@ def test_random_programs(way):
         run((case(10 * first + k + 1000 * WAYS.index(way)) for k in range(TOGETHER)), way)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", ["value", "vjp"])
 def test_random_programs_of_private_arrays(way):
     for first in range(drawn(3)):

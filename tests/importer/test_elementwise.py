@@ -143,6 +143,7 @@ def test_scalar_predicate_chooses_whole_arrays():
 FORMATS = (5, 10), (8, 7), (8, 23), (4, 3), (5, 2), (8, 10), (2, 1), (1, 3)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_reduce_precision_has_the_bits_of_jax(dtype):
     """Drawn from all bits: numbers of no format's range, subnormal ones, infinities, NaN."""
@@ -159,6 +160,7 @@ def test_reduce_precision_has_the_bits_of_jax(dtype):
         assert not (differ & ~(jnp.isnan(got) & jnp.isnan(want))).any(), bits
 
 
+@pytest.mark.full
 def test_adjoints_of_reduce_precision_are_rounded():
     def f(v):
         return (3.3e-6 * lax.reduce_precision(v, 5, 10) + 1.3 * lax.reduce_precision(v * v, 5, 3)).sum()
@@ -168,6 +170,7 @@ def test_adjoints_of_reduce_precision_are_rounded():
         np.testing.assert_array_equal(qd.vmap(jax.grad(f))(rows), jax.vmap(jax.grad(f))(rows))
 
 
+@pytest.mark.full
 def test_float64_and_int64():
     with jax.enable_x64(True):
         x = RNG.normal(size=(4, 2))
@@ -191,6 +194,7 @@ ACTIVATIONS = (
 )  # fmt: skip
 
 
+@pytest.mark.full
 def test_activations():
     check(lambda x: tuple(getattr(jax.nn, name)(x) for name in ACTIVATIONS), X)
 
@@ -254,6 +258,7 @@ def test_complex_powers_and_structure():
     check(lambda a: lax.fori_loop(0, 5, lambda k, c: c * a + k, a), z)
 
 
+@pytest.mark.full
 def test_derivatives_of_pure_functions():
     def f(v):
         return jnp.sum(jnp.sin(v) * jnp.exp(-v) + jax.nn.silu(v) ** 2)

@@ -44,6 +44,7 @@ def close(got, want, dtype):
     np.testing.assert_allclose(got, want, rtol=0, atol=ULPS * np.finfo(dtype).eps)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shape", SHAPES)
 def test_reflections(shape, dtype):
     a = numbers(dtype, 2, *shape)
@@ -59,6 +60,7 @@ def test_reflections(shape, dtype):
         like_jax(lambda a, t, c, options=options: private.ormqr(a, t, c, left=False, **options), packed, taus, right)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shape", SHAPES)
 def test_orthogonal_triangular(shape, dtype):
     a = numbers(dtype, 2, *shape)
@@ -76,6 +78,7 @@ def test_reflections_of_zeros():
     like_jax(private.geqrf, np.zeros((1, 3, 3), np.complex64))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("n", [2, 3, 7])
 def test_hessenberg_and_tridiagonal_forms(n, dtype):
     a = numbers(dtype, 2, n, n)
@@ -133,6 +136,7 @@ def test_singular_values(shape, dtype):
             close(adjoint(q) @ q, np.broadcast_to(np.eye(q.shape[2]), (3, q.shape[2], q.shape[2])), dtype)
 
 
+@pytest.mark.full
 def test_functions_built_of_them():
     a = numbers(np.complex64, 2, 3, 3)
     like_jax(lambda a: (jnp.linalg.pinv(a), jnp.linalg.cond(a), jnp.linalg.norm(a, 2)), a)

@@ -25,6 +25,7 @@ def grid(dtype, *axes):
     return [np.ravel(m).astype(dtype) for m in np.meshgrid(*axes)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["igamma", "igammac"])
 def test_incomplete_gamma(name, dtype):
     # the same steps as XLA's on other lgamma and exp: their argument, up to 1e4 log(1e4), is rounded before
@@ -33,11 +34,13 @@ def test_incomplete_gamma(name, dtype):
     check(getattr(lax, name), *grid(dtype, AS, XS), rtol=3e5 * np.finfo(dtype).eps)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["igamma_grad_a", "random_gamma_grad"])
 def test_derivatives_of_incomplete_gamma(name, dtype):
     check(getattr(lax, name), *grid(dtype, AS[:7], XS[:8]), rtol=1e4 * np.finfo(dtype).eps)
 
 
+@pytest.mark.full
 def test_incomplete_beta(dtype):
     x = [0.0, 1e-3, 0.3, 0.5, 0.97, 1.0, 1.5, -0.1, np.nan]
     eps = np.finfo(dtype).eps  # one minus a sum of up to a hundred terms
@@ -45,10 +48,12 @@ def test_incomplete_beta(dtype):
     check(jax.grad(lambda x: jax.scipy.special.betainc(2.0, 3.0, x)), np.array([0.1, 0.5, 0.9], dtype))
 
 
+@pytest.mark.full
 def test_half_precision():
     check(lax.igamma, *grid(np.float16, [0.5, 2.0], [0.5, 3.0]))
 
 
+@pytest.mark.full
 def test_gradients_of_incomplete_gamma():
     a, x = grid(np.float32, [0.5, 2.0, 7.0], [0.5, 3.0])
     check(jax.grad(jax.scipy.special.gammainc, (0, 1)), a, x, rtol=1e-4)
@@ -87,6 +92,7 @@ def hurwitz(x, q):
         return np.array([float(mpmath.re(mpmath.zeta(float(a), float(b)))) for a, b in zip(x, q, strict=True)])
 
 
+@pytest.mark.full
 def test_zeta(dtype):
     x, q = grid(dtype, ZETA_X, ZETA_Q)
     got = imported(lax.zeta, x, q)(x, q)[0]
@@ -130,6 +136,7 @@ def test_polygamma_at_special_arguments():
     check(jax.grad(jax.scipy.special.digamma), np.array([0.3, 1, 20], np.float32))
 
 
+@pytest.mark.full
 def test_elements_of_an_array_need_their_own_number_of_steps():
     a, x = np.array([[0.5, 30, 2]] * 2, np.float32), np.array([[0.1, 29, 9]] * 2, np.float32)
     check(lambda a, x: (lax.igamma(a, x), lax.zeta(a + 1, x), lax.betainc(a, x, x / 40)), a, x, rtol=1e-4)

@@ -71,6 +71,7 @@ def _words(tree):
     return [np.asarray(x if isinstance(x.dtype, np.dtype) else jax.random.key_data(x)) for x in leaves]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.every_case
 def test_random_programs_of_key_arrays(seed):
@@ -103,6 +104,7 @@ def test_keys_of_a_scan_are_made_in_its_loop(by_position):
     assert program.count("store") == 1, "an array of keys is in memory"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("count", [2, 300])
 def test_arrays_of_keys_as_arguments_and_rows(count):
     keys = jax.random.split(jax.random.key(3), (4, count))
@@ -133,6 +135,7 @@ def test_arrays_of_keys_as_arguments_and_rows(count):
     )
 
 
+@pytest.mark.full
 def test_gradient_through_a_rollout():
     def last(speed, key):
         step = lambda s, k: (jnp.tanh(s * speed + jax.random.normal(k)), None)  # noqa: E731

@@ -157,21 +157,25 @@ def test_singular_values_alone():
     close(s, np.linalg.svd(a, compute_uv=False), np.float32)
 
 
+@pytest.mark.full
 def test_pseudo_inverse_rank_condition_and_power():
     a = matrices(3, np.float32)
     check(lambda a: (jnp.linalg.pinv(a), jnp.linalg.matrix_power(a, 3), jnp.linalg.slogdet(a)), a, rtol=1e-4, atol=1e-4)
     check(lambda a: (jnp.linalg.cond(a), jnp.linalg.matrix_rank(a)), a, rtol=1e-4)
 
 
+@pytest.mark.full
 def test_matrix_exponential():
     check(lambda a: jsl.expm(a), matrices(2, np.float32), rtol=1e-4)
 
 
+@pytest.mark.full
 def test_batches_of_matrices():
     a = np.stack([matrices(2, np.float32), matrices(2, np.float32)], 1)
     check(lambda a: (jnp.linalg.inv(a), jnp.linalg.det(a)), a, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.full
 def test_lu_and_permutation():
     check(lambda a: jsl.lu(a), matrices(4, np.float32), rtol=1e-4, atol=1e-5)
     check(lambda a: jsl.lu_solve(jsl.lu_factor(a), a[0]), matrices(3, np.float32), rtol=1e-4, atol=1e-4)
@@ -188,6 +192,7 @@ SPECIAL = np.array(
 """Singular, indefinite, and of very large or small elements."""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("size", [3, 8])
 @pytest.mark.parametrize("kind", [np.float32, np.complex64], ids=["real", "complex"])
 def test_special_matrices(size, kind):
@@ -225,6 +230,7 @@ def test_signs_of_qr_with_a_tail_whose_squares_vanish():
     check(lambda a: jnp.linalg.qr(a), SPECIAL[-1:])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("size", [3, 8])
 def test_pivots_of_complex_matrices_are_those_of_lapack(size):
     a = (RNG.normal(size=(20, size, size)) + 1j * RNG.normal(size=(20, size, size))).astype(np.complex64)
@@ -237,6 +243,7 @@ def test_pivots_in_any_order(count, size):
     check(lambda p: jax.lax.linalg.lu_pivots_to_permutation(p, size), pivots)
 
 
+@pytest.mark.full
 def test_derivatives_of_linear_algebra():
     a = matrices(3, np.float32)
     check(
@@ -247,6 +254,7 @@ def test_derivatives_of_linear_algebra():
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("n", [12])
 def test_larger_matrices_are_loops(n):
     a = matrices(n, np.float32, count=2)
@@ -267,6 +275,7 @@ def test_a_product_made_by_loops_is_eliminated_as_scalars(n):
     assert program.count("for") <= product.count("for") + 3
 
 
+@pytest.mark.full
 def test_larger_factorisations():
     a = matrices(8, np.float32, count=2)
     spd = a @ a.transpose(0, 2, 1) + np.eye(8, dtype=np.float32)

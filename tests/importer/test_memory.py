@@ -108,6 +108,7 @@ def test_results_of_elementwise_chains_reuse_memory():
     assert imported(lambda x: jnp.sin(x) * 2 + 1, LONG).count("cell") == 1
 
 
+@pytest.mark.full
 def test_many_long_functions_of_elements():
     f = lambda v: sum(i0e(v + k) for k in range(12))  # noqa: E731
     x = RNG.normal(size=(2, 256))
@@ -115,6 +116,7 @@ def test_many_long_functions_of_elements():
         np.testing.assert_allclose(qd.vmap(f)(x), jax.vmap(f)(x), rtol=1e-12)
 
 
+@pytest.mark.full
 def test_what_was_read_is_read_again_as_it_was():
     @qd.jit
     def f(x):
@@ -132,6 +134,7 @@ def test_what_was_read_is_read_again_as_it_was():
     np.testing.assert_allclose(f(x), 3 * (i0e(x) * near + i0e(near)), rtol=1e-5)
 
 
+@pytest.mark.full
 def test_rules_of_arrays_that_a_long_function_left_in_memory():
     @jax.custom_jvp
     def ruled(x):

@@ -15,6 +15,7 @@ WORDS = np.array([[0, 0], [1, 2], [2**32 - 1, 5], [77, 3]], np.uint32)
 KEYS = jax.vmap(jax.random.key)(jnp.asarray(SEEDS))
 
 
+@pytest.mark.full
 def test_seed_split_fold_in_and_raw_keys():
     check(lambda s: jax.random.key_data(jax.random.key(s)), SEEDS, exact=True)
     check(lambda s: jax.random.PRNGKey(s), SEEDS, exact=True)
@@ -28,12 +29,14 @@ def test_bits(width):
     check(lambda k: jax.random.bits(k, (5,), width), KEYS, exact=True)
 
 
+@pytest.mark.full
 def test_64_bits():
     with jax.enable_x64(True):
         check(lambda k: jax.random.bits(k, (3,), "uint64"), KEYS, exact=True)
         check(lambda k: jax.random.uniform(k, (2,), jnp.float64), KEYS, exact=True)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("around", [False, True])
 def test_bits_depend_on_the_setting_where_they_are_drawn(around):
     def bits(k):
@@ -71,6 +74,7 @@ def test_distributions(name):
     check(DISTRIBUTIONS[name], KEYS)
 
 
+@pytest.mark.full
 def test_rejection_sampling_stops_per_element():
     def sample(k):
         def body(state):
@@ -83,6 +87,7 @@ def test_rejection_sampling_stops_per_element():
     check(sample, KEYS)
 
 
+@pytest.mark.full
 def test_keys_in_scans_and_conditions():
     def f(k, s):
         keys = jax.random.split(k, 6)
@@ -103,6 +108,7 @@ def test_batches_of_keys():
     check(lambda k: jax.vmap(jax.random.uniform)(jax.random.split(k, 3)), KEYS)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("impl", ["rbg", "unsafe_rbg", "philox2x32", "philox4x32", "threefry4x32"])
 def test_other_kinds_of_keys_are_refused(impl):
     key, lanes = jax.random.key(3, impl=impl), jnp.arange(4)
@@ -123,6 +129,7 @@ def test_other_kinds_of_keys_are_refused(impl):
             qd.vmap(f)(x)
 
 
+@pytest.mark.full
 def test_ways_around_other_kinds_of_keys():
     fixed = jax.random.split(jax.random.key(3, impl="threefry2x32"), 4)
     assert (qd.vmap(jax.random.bits)(fixed) == jax.vmap(jax.random.bits)(fixed)).all()

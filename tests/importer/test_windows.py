@@ -74,6 +74,7 @@ def pooled(v):
     return lax.reduce_window(v, -jnp.inf, lax.max, (2, 3), (1, 2), "SAME")
 
 
+@pytest.mark.full
 def test_derivatives_of_pooling():
     weights = jnp.arange(15.0).reshape(5, 3)
     ties = np.zeros_like(X)
@@ -83,6 +84,7 @@ def test_derivatives_of_pooling():
     check(jax.grad(lambda v: jnp.sum(lax.reduce_window(v, 0.0, lax.add, (2, 3), (1, 2), "SAME") ** 2)), X)
 
 
+@pytest.mark.full
 def test_derivative_of_pooling_over_many_places():
     f = lambda v: jnp.sum(lax.reduce_window(v, -jnp.inf, lax.max, (40,), (2,), "SAME") ** 2)  # noqa: E731
     check(jax.grad(f), LONG)
@@ -107,11 +109,13 @@ CONVOLUTIONS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolutions(name):
     check(CONVOLUTIONS[name], IMAGES, KERNELS)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", ["full", "same", "valid"])
 def test_convolutions_of_vectors(mode):
     a, b = X[:, 0], X[:, 1, :3]
@@ -142,6 +146,7 @@ def test_windows_of_complex_numbers(name):
         check(lambda v, p=padding: lax.reduce_window(v, np.complex64(start), combine, (3,), (1,), p), z, rtol=1e-5)
 
 
+@pytest.mark.full
 def test_windows_without_axes():
     scalar = X[:, 0, 0]
     for start, combine in MONOIDS.values():

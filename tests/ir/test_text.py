@@ -191,6 +191,7 @@ def test_float_literals_keep_every_bit(dtype):
         assert literal_value(number, DType(name)) == given
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [DType.f16, DType.bf16])
 def test_every_half_keeps_its_bits(dtype):
     for value in np.arange(2**16, dtype=np.uint16).view(dtype.numpy):

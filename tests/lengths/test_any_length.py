@@ -63,6 +63,7 @@ def same_bits(got: Any, want: Any) -> None:
         assert np.asarray(g).tobytes() == np.asarray(w).tobytes()
 
 
+@pytest.mark.full
 def test_a_new_length_is_traced_and_nothing_else() -> None:
     f = met(qd.jit(scaled, sizes="any", options=EXACT), *((ones(n), 2.0) for n in (5, 6, 8, 9, 1, 2, 32, 64)))
     for n in LENGTHS:  # a division by a power of two is another graph
@@ -133,6 +134,7 @@ def test_an_operand_that_is_given_away_stays_while_it_is_used() -> None:
     assert given[0] == 7
 
 
+@pytest.mark.full
 def test_operands_in_memory_of_any_kind() -> None:
     @partial(qd.jit, sizes="any")
     def f(x: Any, k: Any, a: Any) -> Any:
@@ -164,6 +166,7 @@ def test_a_number_that_its_type_cannot_hold() -> None:
         f(jnp.arange(8), 1 << 40)
 
 
+@pytest.mark.full
 def test_functions_that_look_at_the_length() -> None:
     @partial(qd.jit, sizes="any")
     def f(x: Any) -> Any:
@@ -195,6 +198,7 @@ def test_constant_indices_that_short_arrays_do_not_have() -> None:
         f(ones(3))
 
 
+@pytest.mark.full
 def test_an_index_outside_of_its_array_is_the_error_of_its_length() -> None:
     @partial(qd.jit, sizes="any")
     def f(x: Any, k: Any) -> Any:
@@ -241,6 +245,7 @@ def test_dtypes(dtype: Any) -> None:
         np.testing.assert_array_equal(np.asarray(got), want)
 
 
+@pytest.mark.full
 def test_arguments_of_many_kinds() -> None:
     weights = jnp.array([0.5, 2.0])
 
@@ -261,6 +266,7 @@ def test_arguments_of_many_kinds() -> None:
         np.testing.assert_array_equal(got["y"], np.arange(n))
 
 
+@pytest.mark.full
 def test_calls_of_one_length_with_other_types(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "KEPT", 2)  # so some are traced again
     one, each = qd.jit(scaled, sizes="any", options=EXACT), qd.jit(scaled, options=EXACT)
@@ -314,6 +320,7 @@ def test_no_elements() -> None:
     assert f(ones(0), 2.0).shape == (0,)
 
 
+@pytest.mark.full
 def test_inside_of_transformations() -> None:
     f = met(qd.jit(scaled, sizes="any"), *((ones(n), 2.0) for n in (5, 6, 8)))
     np.testing.assert_allclose(jax.jit(f)(ones(10), 2.0), 0.2, rtol=1e-6)
@@ -322,6 +329,7 @@ def test_inside_of_transformations() -> None:
     assert (qd.jit(lambda x: f(x, 2.0))(ones(4)) == 0.5).all()
 
 
+@pytest.mark.full
 def test_calls_of_other_functions_that_are_one_program() -> None:
     @partial(qd.jit, options=EXACT)
     def energy(x: Any) -> Any:
@@ -406,6 +414,7 @@ def test_messages_that_tell_the_length_are_those_of_the_call() -> None:
         f(-ones(10))
 
 
+@pytest.mark.full
 def test_its_launches_are_profiled() -> None:
     f = met(qd.jit(scaled, sizes="any"), *((ones(n), 2.0) for n in (5, 6, 7, 9)))
     profile = qd.profile(f)(ones(10), 2.0)
@@ -426,6 +435,7 @@ def test_sizes_are_any() -> None:
         qd.jit(scaled, sizes="all")  # type: ignore[call-overload]
 
 
+@pytest.mark.full
 def test_threads() -> None:
     f = met(qd.jit(scaled, sizes="any"), *((ones(n), 2.0) for n in (5, 6, 8)))
     with ThreadPoolExecutor(4) as pool:

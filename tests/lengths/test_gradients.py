@@ -135,6 +135,7 @@ def test_transformations(name: str) -> None:
             close(got, around(of_gathered, *operands(n)))
 
 
+@pytest.mark.full
 def test_results_that_nobody_uses_compile_nothing() -> None:
     """Not even JAX's zeros in place of their adjoints."""
 
@@ -172,12 +173,14 @@ def test_results_that_nobody_uses_compile_nothing() -> None:
         jax.monitoring.unregister_event_duration_listener(note)
 
 
+@pytest.mark.full
 def test_no_elements() -> None:
     f = qd.jit(gathered, sizes="any")
     for n in (3, 4, 0, 6, 7, 0):
         close(jax.grad(partial(loss, f))(*operands(n)), jax.grad(partial(loss, of_gathered))(*operands(n)))
 
 
+@pytest.mark.full
 def test_an_index_outside_of_its_array() -> None:
     f = qd.jit(gathered, sizes="any")
     gradient = met(jax.grad(partial(loss, f)), *map(operands, (3, 4, 6, 7)))

@@ -53,6 +53,7 @@ def test_random_functions(seed: int) -> None:
     assert shared
 
 
+@pytest.mark.full
 def test_a_new_number_of_elements_is_a_new_length() -> None:
     f = qd.jit(moved, sizes="any", options=EXACT)
 
@@ -97,6 +98,7 @@ def test_other_transformations(around: tuple[str, Any]) -> None:
         np.testing.assert_allclose(got["x"] if isinstance(got, dict) else got, 1.5 * x)
 
 
+@pytest.mark.full
 def test_an_index_outside_of_its_array() -> None:
     @partial(qd.jit, sizes="any")
     def f(x: Any, k: Any) -> Any:

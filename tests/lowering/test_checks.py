@@ -148,6 +148,7 @@ program p(x: ref[i32,8], n: ref[i32,37], y: ref[i32,37])
         run(text, target, [x, n, y])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("target", ["avx512", "scalar"])
 def test_a_check_in_the_middle_of_a_long_function(target: str) -> None:
     """Long functions are cut into parts; a part with a way out says so to its caller."""

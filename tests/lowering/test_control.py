@@ -289,6 +289,7 @@ def test_nested_divergence():
     check(body)
 
 
+@pytest.mark.full
 def test_carries_of_every_dtype_survive_divergence():
     n = 37
     _x, k, _y, _z = refs = buffers(n)

@@ -77,12 +77,14 @@ def holds(refs: tuple[Var, Var, Var, Var], body: Callable[[Builder, Var], None])
     agrees(made, arguments(stops(ref_type(refs[0]).shape[0])), TARGETS, vectors=VECTORS)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("n", [5, 600])
 @pytest.mark.parametrize("masked", [False, True])
 def test_halves(n: int, masked: bool):
     agrees(counted(n, masked=masked), arguments(stops(n)), TARGETS, vectors=VECTORS)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [DType.i32, DType.i64])
 def test_stops_at_the_ends_of_the_integers(dtype: DType):
     ends, n = np.iinfo(dtype.numpy), 130
@@ -93,10 +95,12 @@ def test_stops_at_the_ends_of_the_integers(dtype: DType):
     agrees(counted(n, int(ends.min) + 3, dtype), arguments(down), TARGETS, vectors=VECTORS)
 
 
+@pytest.mark.full
 def test_a_loop_that_reads_memory_keeps_all_vectors():
     agrees(counted(600, reads=True), arguments(stops(600)), TARGETS, vectors=VECTORS)
 
 
+@pytest.mark.full
 def test_a_carry_that_lanes_share_until_they_leave():
     x, k, y, z = refs = refs_of(600)
 
@@ -111,6 +115,7 @@ def test_a_carry_that_lanes_share_until_they_leave():
     holds(refs, body)
 
 
+@pytest.mark.full
 def test_a_result_that_nobody_reads():
     x, k, y, _ = refs = refs_of(600)
 
@@ -124,6 +129,7 @@ def test_a_result_that_nobody_reads():
     holds(refs, body)
 
 
+@pytest.mark.full
 def test_branches_and_inner_values_of_a_half():
     x, k, y, z = refs = refs_of(600)
 

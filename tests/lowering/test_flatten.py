@@ -175,6 +175,7 @@ def test_a_failing_check_is_the_one_of_the_nested_loops() -> None:
 RANDOM = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None)
 
 
+@pytest.mark.full
 @settings(RANDOM, max_examples=drawn(60))
 @given(nested_programs())
 def test_random_programs_keep_their_meaning(case: Case) -> None:

@@ -45,6 +45,7 @@ def test_more_than_a_stack():
     agrees(large(1 << 22, 700_001), ARGUMENTS, TARGETS)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["bf16", "f16", "bool", "i64"])
 def test_arrays_of_other_dtypes_have_room(dtype, monkeypatch):
     """Private memory keeps narrow floats in 32 bits: an array that is full is followed by another one."""

@@ -51,6 +51,7 @@ def test_corpus(case: Case) -> None:
     agree(case)
 
 
+@pytest.mark.full
 @RANDOM
 @given(programs())
 def test_programs_with_control_flow(case: Case) -> None:
@@ -114,6 +115,7 @@ def test_what_may_be_loaded_early() -> None:
     assert [e.invars[0].hint for e in grouping.early_loads(facts)] == ["x", "c"]
 
 
+@pytest.mark.full
 @settings(RANDOM, max_examples=10)
 @given(st.integers(0, 10_000))
 def test_groups_in_random_tasks(seed: int) -> None:
@@ -175,6 +177,7 @@ def test_primitives_agree_with_the_reference(dtype: DType) -> None:
         same_bits(got, want, (name, params, dtype))
 
 
+@pytest.mark.full
 @settings(RANDOM, max_examples=10)
 @given(st.integers(0, 10_000))
 def test_checks_that_fail(seed: int) -> None:

@@ -147,6 +147,7 @@ def test_nests(case: Case) -> None:
     check(case)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(drawn(8)))
 def test_random_nests(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -226,6 +227,7 @@ def test_factors_too_long_for_memory_are_none() -> None:
     assert not list(outer_products(wide(509).tasks[0].body.eqns))
 
 
+@pytest.mark.full
 def test_factors_that_no_stack_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(emit, "ON_STACK", 1 << 10)
     made = wide(50)

@@ -55,6 +55,7 @@ def test_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cut([400, 5000, 400, 400, 400], divided=(1,)) == [(0, 1, False), (1, 2, False), (2, 5, True)]
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("cut_often")
 @pytest.mark.parametrize(("target", "examples"), [("avx512", 40), ("avx2", 10), ("scalar", 15)])
 def test_random_programs_in_the_shortest_parts(target: str, examples: int) -> None:
@@ -204,6 +205,7 @@ def nested(n: int) -> tuple[Program, list[np.ndarray]]:
     return program((x, y), task(n, body), (y,)), [values, np.zeros(n, np.float32)]
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("cut_often")
 def test_control_flow_in_parts() -> None:
     agrees(*nested(37), vectors=(None, 1, 2, 4))

@@ -136,6 +136,7 @@ def check_places(make: Callable[[Builder, Var, Var, Var, Var], None], shape: tup
     agrees(made, given, vectors=(None, 2))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("columns", [3, 900], ids=["lanes", "chunk"])
 def test_places_of_every_form(columns: int):
     """Lanes at one element, at neighbours, at a constant stride, anywhere; rows that are the same for all lanes."""
@@ -166,6 +167,7 @@ def test_neighbours_and_strides_that_meet(size: int):
     check_places(make, (size,))
 
 
+@pytest.mark.full
 def test_inactive_lanes_at_places_out_of_range_are_left_alone():
     def make(b: Builder, i: Var, k: Var, x: Var, out: Var) -> None:
         twice = b("mul", b("sub", i, i32(40)), i32(2))

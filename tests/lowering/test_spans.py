@@ -114,6 +114,7 @@ def test_parts_mean_what_the_whole_means(seed):
         same_bits(got, expected)
 
 
+@pytest.mark.full
 def test_most_random_walks_have_parts():
     found = [as_tasks(case(seed, "neighbours", 40, 4)[0]) for seed in range(60)]
     assert sum(made is not None and len(made.tasks) == 3 for made in found) > 20

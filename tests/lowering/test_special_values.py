@@ -126,6 +126,7 @@ def check_joined(name: str, target: str, options: EmitOptions) -> None:
             assert not bad.size, f"{text} at {x[bad[0]]}, {y[bad[0]]} is {result[bad[0]]!r}, not {want[bad[0]]!r}"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("target", ["avx512", "avx2"])
 def test_every_primitive(target: str) -> None:
     check_each_alone(DType.f32, target, FAST)

@@ -432,6 +432,7 @@ SERIAL_CHECKS = """program p(x: ref[i32,9], y: ref[i32,9], q: ref[i32])
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("n", [0, 2, 5, 8])
 def test_checks_in_branches_and_loops_of_a_serial_task(n: int):
     """Where nothing was checked before; behind a failure, nothing is stored, in later iterations neither."""

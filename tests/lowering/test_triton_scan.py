@@ -198,6 +198,7 @@ def test_steps_of_any_size_between_constants(bounds: tuple[int, int, int]):
     scanned(text, [*(RNG.integers(-9, 9, 300).astype(np.int32) for _ in range(3)), np.int32(0)])
 
 
+@pytest.mark.full
 def test_the_order_of_a_sum_is_fixed(monkeypatch):
     """Floats whose sum depends on the order have the same bits whatever program starts first: a tile takes its number
     when it starts, and combines what others left in a tree of its own."""
@@ -243,6 +244,7 @@ def test_small_floats_are_carried_as_f32(dtype: str):
     scanned(prefix(n, dtype), [x, np.zeros(n, d.numpy)])
 
 
+@pytest.mark.full
 def test_nan_and_minus_zero_pass_through():
     n = 100
     x = np.full(n, -0.0, np.float32)
@@ -253,6 +255,7 @@ def test_nan_and_minus_zero_pass_through():
         scanned(prefix(n, op=op), [x, np.zeros(n, np.float32)])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("count", [0, 1, 33, 100])
 def test_values_at_the_begin_of_an_iteration_several_carries_and_equations_around(count: int):
     text = """program p(x: ref[f32,100], n: ref[i32], b: ref[f32,101], c: ref[f32,101])
@@ -293,6 +296,7 @@ def test_a_scan_in_place():
     scanned(text, [RNG.integers(-9, 9, n).astype(np.int32)])
 
 
+@pytest.mark.full
 def test_a_sum_alone_and_conditional_terms():
     n = 500
     text = f"""program p(x: ref[f32,{n}], y: ref[f32], k: ref[i32,{n}])
@@ -540,6 +544,7 @@ def test_scans_compile_and_read_once_by_wide_loads(device: str):
         assert len(compile_kernels(emit_triton(task, FAST), device)) == kernels
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("device", ["sm_80", "sm_90", "gfx942"])
 def test_words_of_other_tiles_are_read_by_atomic_operations(device: str):
     """No cache of one multiprocessor may hold back what another one has written."""

@@ -126,6 +126,7 @@ def neighbours(dtype: DType = F32, op: str = "add", columns: int = 0) -> Program
     return program([x, out], task(N, body), [out])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("columns", [0, 40])
 @pytest.mark.parametrize("dtype", [F32, F64, I32, DType.f16, DType.bf16, DType.u8], ids=str)
 def test_neighbours(columns: int, dtype: DType):
@@ -229,6 +230,7 @@ def test_values_with_signs_and_ends():
     agrees(made, [place, rng.choice(special, x.shape), rng.choice(special[[0, 1, 4, 5, 6]], start.shape)])
 
 
+@pytest.mark.full
 def test_under_masks_and_in_loops():
     rows = rows_for(3, F32)
     place, x, out = ref_var(I32, (N,), "place"), ref_var(F32, (N, 3), "x"), ref_var(F32, (rows, 3), "out")
@@ -256,6 +258,7 @@ def test_under_masks_and_in_loops():
     agrees(made, [np.minimum(places, rows - 5), values, start], vectors=(None, 2))
 
 
+@pytest.mark.full
 def test_lanes_that_are_refilled():
     rows = rows_for(2, F32)
     place, x, out = ref_var(I32, (N,), "place"), ref_var(F32, (N, 2), "x"), ref_var(F32, (rows, 2), "out")

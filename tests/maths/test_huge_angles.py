@@ -67,6 +67,7 @@ def exact(name: str, dtype: DType) -> Reference:
         return Reference.of([getattr(mp, name)(mp.mpf(float(x))) for x in angles(dtype)])
 
 
+@pytest.mark.full
 def test_the_nearest_are_found():
     """The hardest numbers known are among those that are drawn."""
     for dtype, bits in ((DType.f32, 24), (DType.f64, 53)):

@@ -348,6 +348,7 @@ def nests(draw: st.DrawFn) -> tuple[str, bool | None, bool]:
     return "\n".join(lines), len(reached) == size if inside else None, exact and not gaps
 
 
+@pytest.mark.full
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(nests())
 def test_what_counts_as_a_fill_fills(nest: tuple[str, bool | None, bool]) -> None:

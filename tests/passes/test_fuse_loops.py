@@ -204,6 +204,7 @@ def _fused(seed: int) -> bool:
     return got is not program
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("start", [0, 100, 200])
 def test_random_loops_keep_their_results(start: int) -> None:
     """Bit for bit, in the interpreter; many of them are fused."""

@@ -150,6 +150,7 @@ def test_the_reciprocal_leaves_the_loop() -> None:
     assert [e.primitive.name for e in task.body.eqns[2].blocks[0].eqns] == ["rem", "load", "quotient", "add"]
 
 
+@pytest.mark.full
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(programs())
 def test_random_programs_keep_every_bit(case: Case) -> None:

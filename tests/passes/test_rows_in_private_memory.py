@@ -131,6 +131,7 @@ def rows(rng: np.random.Generator) -> str:
     return TASK.format(body=body, results=pick("out", "out", "out, w", "out, x"))
 
 
+@pytest.mark.full
 def test_random_rows_keep_their_results() -> None:
     reloads, own = 0, 0
     for seed in range(drawn(150)):
@@ -146,6 +147,7 @@ def test_random_rows_keep_their_results() -> None:
     assert min(reloads, own) > drawn(150) // 10
 
 
+@pytest.mark.full
 def test_gradients_of_rows_that_loops_change() -> None:
     def softmax(x: jax.Array) -> jax.Array:
         y = qd.empty(x.shape, x.dtype)

@@ -93,6 +93,7 @@ def fired_over_all(fast_math: bool) -> Counter[str]:
     return fired
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fast_math", [False, True])
 def test_specials_stay_special(fast_math: bool) -> None:
     assert fired_over_all(fast_math)

@@ -129,6 +129,7 @@ def test_donated_arguments_and_static_ones(capsys):
     assert lines_of(capsys) == []
 
 
+@pytest.mark.full
 def test_derivatives_and_batches_that_are_not_compiled(capsys):
     loss = lambda x: double(x).sum()  # noqa: E731
     np.testing.assert_array_equal(jax.grad(loss)(X), [2] * 4)

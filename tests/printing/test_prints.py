@@ -89,6 +89,7 @@ def test_tasks_between_loops_and_inner_loops(capsys, debug):
     assert told(capsys, f, jnp.array([1, 4])) == [*lines, "c0", "c1"]
 
 
+@pytest.mark.full
 @MODES
 def test_dtypes(capsys, debug):
     values = {
@@ -333,6 +334,7 @@ def test_the_limit_is_that_of_a_call(capsys):
     assert told(capsys, f, X) == lines
 
 
+@pytest.mark.full
 def test_a_million_records(capsys):
     n = 1_000_000
 

@@ -115,6 +115,7 @@ def test_saving_keeps_to_the_limit(tmp_path):
     assert unlimited.size()[0] == 100
 
 
+@pytest.mark.full
 def test_a_file_that_another_process_prunes_is_whole_or_not_there(tmp_path):
     cache = ArtifactCache(tmp_path)
     artifact = Artifact(bytes(1 << 20), {})

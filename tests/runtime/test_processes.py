@@ -37,6 +37,7 @@ def cold(tmp_path_factory) -> tuple[Path, list[dict]]:
     return folder, [outcome(p) for p in both]
 
 
+@pytest.mark.full
 def test_two_processes_fill_one_cache(cold):
     folder, outcomes = cold
     assert all(o["good"] for o in outcomes)

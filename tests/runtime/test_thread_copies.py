@@ -140,6 +140,7 @@ def test_a_sum_beside_a_large_array_has_the_bits_of_any_number_of_threads():
         assert float(total) == 1 + given[1][:, 0].sum()
 
 
+@pytest.mark.full
 def test_an_array_that_is_much_larger_than_the_loop_keeps_locks():
     """Copies would cost more than they save; sums are right all the same."""
     rows = N * UPDATE_BYTES

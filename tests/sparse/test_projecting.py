@@ -52,12 +52,14 @@ def test_a_projection(n: int) -> None:
     assert (got[5] == 0).all()
 
 
+@pytest.mark.full
 def test_in_double_precision() -> None:
     with jax.enable_x64(True):
         m = matrices(9)
         assert (abs(np.asarray(projected(m)) - wanted(m)) <= 4e-15 * abs(m).max((1, 2), keepdims=True)).all()
 
 
+@pytest.mark.full
 def test_a_matrix_without_negative_eigenvalues_stays() -> None:
     m = matrices(6).astype(np.float32)
     m = m @ m.swapaxes(1, 2) + np.eye(6, dtype=np.float32)
@@ -65,6 +67,7 @@ def test_a_matrix_without_negative_eigenvalues_stays() -> None:
     assert (np.asarray(projected(m)) == m).all()
 
 
+@pytest.mark.full
 def test_the_symmetric_part_is_projected() -> None:
     m = np.random.default_rng(0).normal(size=(5, 4, 4)).astype(np.float32)
     np.testing.assert_allclose(projected(m), wanted(m), atol=3e-6)

@@ -36,6 +36,7 @@ def pattern() -> qd.Sparsity:
     return qd.sparsity(springs)(X, ENDS, STIFF)
 
 
+@pytest.mark.full
 def test_every_format_is_the_dense_matrix(pattern: qd.Sparsity) -> None:
     wanted = jax.hessian(springs)(X, ENDS, STIFF).reshape(10, 10)
     values = jax.jit(qd.sparse_hessian(springs, pattern))(X, ENDS, STIFF)
@@ -77,6 +78,7 @@ def test_a_projection_is_that_of_each_term(pattern: qd.Sparsity) -> None:
     np.testing.assert_allclose(pattern.to_scipy(values).toarray(), wanted, rtol=1e-3, atol=1e-4 * abs(wanted).max())
 
 
+@pytest.mark.full
 def test_what_is_linear_meets_nothing() -> None:
     @qd.jit
     def f(x: Any) -> Any:
@@ -100,6 +102,7 @@ def test_what_is_linear_meets_nothing() -> None:
         np.testing.assert_allclose(pattern.to_scipy(values).toarray(), wanted, atol=1e-5)
 
 
+@pytest.mark.full
 def test_functions_that_are_called_are_read() -> None:
     @qd.jit(static_argnames="power")
     def sums(x: Any, k: Any, power: int) -> Any:

@@ -78,6 +78,7 @@ def drawn(seed: int, *shape: int, dtype: Any = None) -> Any:
 
 
 # --- derivatives
+@pytest.mark.full
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.usefixtures("wide")
 def test_gradients_of_both_orders(name: str) -> None:
@@ -87,6 +88,7 @@ def test_gradients_of_both_orders(name: str) -> None:
     assert torch.autograd.gradgradcheck(layer, (x, y))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_values_and_gradients_are_those_of_jax(name: str) -> None:
     f = FUNCTIONS[name]
@@ -102,6 +104,7 @@ def test_values_and_gradients_are_those_of_jax(name: str) -> None:
         np.testing.assert_allclose(t.grad.numpy(), g, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("f", [lambda z: z**2 * jnp.conj(z), lambda z: jnp.exp(1j * z.real) * z, jnp.abs])
 @pytest.mark.usefixtures("wide")
 def test_gradients_of_complex_numbers(f: Callable[..., Any]) -> None:
@@ -171,6 +174,7 @@ def test_tangents_of_dual_tensors() -> None:
 
 
 # --- memory
+@pytest.mark.full
 def test_nothing_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     from qdtrace.tensors import function
 
@@ -216,6 +220,7 @@ def test_settings_that_arrays_of_numpy_would_meet(around: Callable[[], Any]) -> 
         assert layer(x).sum() == 101
 
 
+@pytest.mark.full
 def test_tensors_that_go_while_others_take_their_memory() -> None:
     layer = qd.torch(waves)
     kept = [(k, layer(torch.full((5000,), float(k)), torch.full((5000,), 2.0))) for k in range(50)]
@@ -447,6 +452,7 @@ def test_a_check_that_fails_is_an_error_of_the_call() -> None:
             checked(x)
 
 
+@pytest.mark.full
 def test_torch_compile_breaks_the_graph_and_says_so() -> None:
     layer = qd.torch(lambda x: x * 2)
     x = torch.ones(3, requires_grad=True)
@@ -475,6 +481,7 @@ def test_tensors_of_a_gpu_on_a_stream_of_torch() -> None:
         layer(x, y.cpu())
 
 
+@pytest.mark.full
 def test_the_programs_of_the_page_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = (Path(__file__).resolve().parents[2] / "docs/torch.md").read_text()
     names: dict[str, Any] = {}

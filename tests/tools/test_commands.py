@@ -35,6 +35,7 @@ def command(*words: str, cache: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.full
 def test_info_names_versions_backend_and_cache(tmp_path: Path) -> None:
     done = command("info", cache=tmp_path)
     assert done.returncode == 0, done.stderr

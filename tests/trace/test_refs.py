@@ -127,6 +127,7 @@ def seeds(few: int, full: int, slow: int) -> list[Any]:
     return found
 
 
+@pytest.mark.full
 @pytest.mark.every_case
 @pytest.mark.parametrize("seed", seeds(1, 2, 60))
 def test_random_functions_of_references(seed: int) -> None:
@@ -136,6 +137,7 @@ def test_random_functions_of_references(seed: int) -> None:
     assert_same(jax.jvp(qd.vmap(f), (x,), tangents), jax.jvp(jax.vmap(same), (x,), tangents))
 
 
+@pytest.mark.full
 @pytest.mark.every_case
 @pytest.mark.parametrize("seed", seeds(1, 1, 60))
 def test_random_gradients_through_references(seed: int) -> None:
@@ -145,6 +147,7 @@ def test_random_gradients_through_references(seed: int) -> None:
     assert_same(ours, theirs)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [jnp.int32, jnp.complex64])
 def test_references_of_other_dtypes(dtype: Any) -> None:
     def f(x):
