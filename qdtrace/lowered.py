@@ -151,7 +151,7 @@ class Lowered:
         return backend(self.target)
 
     def _final(self, staged: StagedProgram) -> Program:
-        return staged.optimised_for(self._backend.machine)
+        return self._backend.fitted(staged.optimised_for(self._backend.machine), staged.options)
 
     @boundary
     def graph(self, stage: str = "final") -> str:

@@ -151,6 +151,14 @@ class GpuBackend(NativeBackend[LoadedTask]):
         """Returns device, cache and versions, in words."""
         return {"device": self.device.name, **about_compiler(artifact_cache(options))}
 
+    def fitted(self, program: Program, options: Options) -> Program:
+        """Returns a program of the final stage as code is made of it: with `deterministic`, sums that have no order."""
+        if not options.deterministic:
+            return program
+        from lowering.gpu.reproducible import reproducible
+
+        return reproducible(program, self.machine.accumulation)
+
     def pieces(self, shared: SharedCode, options: Options) -> tuple[Layout, list[Piece[LoadedTask]]]:
         """Returns the layout of a program's call and its launches: of a task, or of a series of tasks."""
         layout, series = self._planned(shared, options)
@@ -200,10 +208,6 @@ class GpuBackend(NativeBackend[LoadedTask]):
         return self._launchers.get(host, make)
 
     def _planned(self, shared: SharedCode, options: Options) -> tuple[Layout, dict[range, Series]]:
-        if options.deterministic:
-            from lowering.gpu.reproducible import refuse_unordered
-
-            refuse_unordered(shared.program.tasks, self.machine.accumulation)
         layout = plan_layout(shared.program, shared.literals, pass_constants=True)
         series = self._series(layout, options)
         held = held_in_blocks(layout, series.values())

@@ -113,7 +113,7 @@ class NativeBackend(Backend, Generic[T]):
 
     def compile(self, program: Program, options: Options) -> CompiledProgram:
         """Compiles and registers a program, or returns the one that was compiled before from equal content."""
-        layout, pieces = self.pieces(share_code(program), options)
+        layout, pieces = self.pieces(share_code(self.fitted(program, options)), options)
         threads = options.num_threads or 0
         content = program_content(layout, [piece.content for piece in pieces], threads)
         target, host, platform = self.machines()

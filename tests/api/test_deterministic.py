@@ -113,7 +113,7 @@ def test_sums_of_integers_stay_as_they_are() -> None:
         assert f.lower(k, target="cpu").tasks[-1].reason.endswith("copies a thread or locks")
 
 
-def test_on_a_gpu_sums_by_atomic_updates_are_refused() -> None:
+def test_on_a_gpu_sums_are_exact_and_other_updates_are_refused() -> None:
     def f(k: Any, v: Any) -> Any:
         total = qd.zeros((), v.dtype)
         for i in qd.range(k.shape[0]):
@@ -125,10 +125,13 @@ def test_on_a_gpu_sums_by_atomic_updates_are_refused() -> None:
     reason = qd.jit(f, options=fixed).lower(k, v, target="sm_90").tasks[-1].reason
     assert "1 sums in registers" in reason
     assert "deterministic=True" in reason
-    for statements in ("h[k[i]] += v[i]", "h[k[i] // 4000] += v[i]"):
-        low = qd.jit(summing(statements), options=fixed).lower(k, v, target="sm_90")
-        with pytest.raises(qd.QdError, match=r"(?s)deterministic=True needs .* atomic updates of .* on a GPU.*help:"):
-            low.as_text("llvm")
+    low = qd.jit(summing("h[k[i]] += v[i]"), options=fixed).lower(k, v, target="sm_90")
+    assert [t.name for t in low.tasks] == ["f.0", "f.0_exact"]
+    assert "atomicrmw add" in low.as_text("llvm")
+    assert "fadd" in low.as_text("llvm")
+    low = qd.jit(summing("h.at[k[i]].max(v[i])"), options=fixed).lower(k, v, target="sm_90")
+    with pytest.raises(qd.QdError, match=r"(?s)deterministic=True needs .* atomic updates of .* on a GPU.*help:"):
+        low.as_text("llvm")
     with pytest.raises(qd.QdError, match=r"deterministic=True needs code by LLVM"):
         _ = qd.jit(f, options={**fixed, "codegen": "triton"}).lower(k, v, target="sm_90").tasks
 
