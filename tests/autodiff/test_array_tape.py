@@ -67,7 +67,6 @@ def test_gradients_are_those_of_jax(name):
     np.testing.assert_allclose(got, jax.jit(jax.vmap(jax.grad(f)))(C), rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.full
 @pytest.mark.cpu
 def test_an_iteration_reads_what_the_one_before_stored():
     @qd.jit
@@ -114,7 +113,6 @@ def until(condition):
     return lambda x: f(x, p).sum()
 
 
-@pytest.mark.full
 @pytest.mark.cpu
 def test_conditions_that_load_what_the_loop_changes():
     x = np.random.default_rng(0).uniform(0, 1, 40)

@@ -96,7 +96,6 @@ def newton(a):
     return jax.lax.while_loop(lambda s: jnp.abs(s * s - a) > 1e-6 * a, lambda s: 0.5 * (s + a / s), a)
 
 
-@pytest.mark.full
 def test_steps_are_a_part_of_each_element():
     """A step of a part of the largest element would make the smallest negative, and this loop endless."""
     qd.check_grads(lambda a: qd.vmap(newton)(a).sum(), (jnp.linspace(2.0, 1e6, 1000),))
@@ -113,7 +112,6 @@ def steep(x):
 steep.defjvp(lambda p, t: (3 * p[0], 3.6 * t[0]))
 
 
-@pytest.mark.full
 @pytest.mark.every_case
 @pytest.mark.parametrize("values", SPREAD)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

@@ -33,7 +33,7 @@ def loss(f, n):
     return lambda x, c: (f(x, n, c) ** 2).sum()
 
 
-@pytest.mark.full
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("stack_bytes", [1, 1 << 20], ids=["six states", "all states"])
 @pytest.mark.parametrize("n", [0, 1, 2, 7, 30])
 def test_first_derivatives(n, stack_bytes, monkeypatch):
@@ -84,7 +84,6 @@ def test_complex_numbers_that_the_loop_looks_at(n):
             np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.full
 def test_reverse_mode_in_the_adjoints():
     def of_adjoints(f):
         return jax.grad(lambda ct: (jax.vjp(lambda x: f(x, 5, 1.1), X)[1](ct)[0] ** 2).sum())(X + 1)

@@ -46,7 +46,6 @@ def index_of(x, index):
     return jnp.where(x[0] > 0, *map(jnp.asarray, index))
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("size", [5, 40])
 def test_a_broken_promise(size):
     """The nearest element is read, and tangents with it; in reverse it gets nothing."""

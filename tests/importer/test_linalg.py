@@ -175,7 +175,6 @@ def test_batches_of_matrices():
     check(lambda a: (jnp.linalg.inv(a), jnp.linalg.det(a)), a, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.full
 def test_lu_and_permutation():
     check(lambda a: jsl.lu(a), matrices(4, np.float32), rtol=1e-4, atol=1e-5)
     check(lambda a: jsl.lu_solve(jsl.lu_factor(a), a[0]), matrices(3, np.float32), rtol=1e-4, atol=1e-4)
@@ -192,7 +191,6 @@ SPECIAL = np.array(
 """Singular, indefinite, and of very large or small elements."""
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("size", [3, 8])
 @pytest.mark.parametrize("kind", [np.float32, np.complex64], ids=["real", "complex"])
 def test_special_matrices(size, kind):
@@ -230,7 +228,6 @@ def test_signs_of_qr_with_a_tail_whose_squares_vanish():
     check(lambda a: jnp.linalg.qr(a), SPECIAL[-1:])
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("size", [3, 8])
 def test_pivots_of_complex_matrices_are_those_of_lapack(size):
     a = (RNG.normal(size=(20, size, size)) + 1j * RNG.normal(size=(20, size, size))).astype(np.complex64)

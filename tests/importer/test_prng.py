@@ -36,7 +36,6 @@ def test_64_bits():
         check(lambda k: jax.random.uniform(k, (2,), jnp.float64), KEYS, exact=True)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("around", [False, True])
 def test_bits_depend_on_the_setting_where_they_are_drawn(around):
     def bits(k):

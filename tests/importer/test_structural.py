@@ -158,7 +158,6 @@ def test_the_real_part_of_a_contraction(size):
     check(lambda x: lax.dot(lax.complex(*x), lax.complex(*x), preferred_element_type=jnp.float32), x)
 
 
-@pytest.mark.full
 def test_order_of_complex_numbers_and_of_special_values():
     z = np.array([[1 + 1j, 1 - 1j, 0, np.nan, 2 - 3j, 1 + 1j, -1]], np.complex64)
     check(lambda z: (jnp.sort(z), jnp.argsort(z), lax.sort((z, jnp.arange(7)), num_keys=1)), z)
