@@ -125,7 +125,7 @@ class Options:
     deterministic: bool = _knob(
         False,
         "sums of floats have the same bits in every run and on any number of threads, in reverse mode too; on a GPU "
-        "refused where sums are made by atomic updates",
+        "sums that meet in memory are exact and rounded once, and other atomic updates are refused",
     )
     num_threads: int | None = _knob(None, "CPU threads of a task; None: all", low=1)
     block_dim: int | None = _knob(

@@ -56,7 +56,7 @@ def require_sorted(dtype: str, count: int) -> None:
         np.testing.assert_array_equal(np.signbit(plain(np.asarray(sorted_keys))), np.signbit(wanted))
 
 
-@pytest.mark.sample(9)
+@pytest.mark.sample(9, full=3)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_digits_sort_every_bit_pattern(dtype: str) -> None:
     require_sorted(dtype, 999)

@@ -13,6 +13,7 @@ from tests.importer.bodies import BODIES, CONDITIONAL
 CODEGEN = ["auto", pytest.param("triton", marks=pytest.mark.gpu)]
 
 
+@pytest.mark.sample(full=4)
 @pytest.mark.parametrize("codegen", CODEGEN)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["f32", "f64"])
 @pytest.mark.parametrize("name", [*BODIES, *CONDITIONAL])

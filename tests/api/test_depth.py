@@ -79,6 +79,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.sample(full=4)
 @pytest.mark.full
 @pytest.mark.parametrize("how", ["call", "lower", "jax.jit"])
 @pytest.mark.parametrize("function", PROGRAMS, ids=lambda f: f.__name__)

@@ -115,6 +115,7 @@ def precision() -> Any:
         yield
 
 
+@pytest.mark.sample(full=4)
 @pytest.mark.full
 @pytest.mark.parametrize("n", [3, 17])
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -137,6 +138,7 @@ def test_kernels_of_every_size(name: str, n: int, lanes: int) -> None:
     same(by_kernel(f, args), jax.vmap(f)(*args), 1e-5)
 
 
+@pytest.mark.sample(full=5)
 @pytest.mark.parametrize("n", [48, pytest.param(64, marks=pytest.mark.full), pytest.param(50, marks=pytest.mark.full)])
 @pytest.mark.parametrize("name", ["factor", "factor and solve", *ONE_SIDE])
 def test_blocks_of_large_matrices(name: str, n: int) -> None:
@@ -167,6 +169,7 @@ def test_short_floats(dtype: str) -> None:
     same(by_kernel(f, args), jax.vmap(f)(*args), 0.05 if dtype == "bfloat16" else 0.01)
 
 
+@pytest.mark.sample(full=3)
 @pytest.mark.full
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_derivatives_by_xla(name: str) -> None:
@@ -216,6 +219,7 @@ def test_a_shared_scalar_and_an_argument_that_is_a_result() -> None:
     same(got, [a, a @ a * 2], 1e-6)
 
 
+@pytest.mark.sample(full=3)
 @pytest.mark.full
 @pytest.mark.parametrize("n", [17, 18, 24, 31, 32, 33, 34, 64])
 def test_factors_in_blocks(n: int) -> None:
@@ -288,6 +292,7 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
     mlir.register_lowering(group_p, mlir.lower_fun(anywhere, multiple_results=True))
 
 
+@pytest.mark.sample(full=2)
 @pytest.mark.full
 @pytest.mark.usefixtures("as_on_a_gpu")
 @pytest.mark.parametrize(

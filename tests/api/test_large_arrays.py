@@ -46,6 +46,7 @@ def scalar(f: Any) -> Any:
     return lambda y: sum((leaf**2).sum() for leaf in jax.tree.leaves(f(y)))
 
 
+@pytest.mark.sample(full=2)
 @pytest.mark.parametrize("lane", LANES, ids=lambda f: f.__name__)
 @pytest.mark.full
 def test_rows_of_any_length(lane: Any) -> None:

@@ -122,12 +122,14 @@ def same(got: Any, want: Any, compare: Any) -> None:
         compare(np.asarray(g, g.dtype), np.asarray(w, w.dtype))
 
 
+@pytest.mark.sample(full=3)
 @pytest.mark.parametrize("name", EXACT)
 def test_exact(name: str) -> None:
     f, args = EXACT[name]
     same(qd.vmap(f)(*args), jax.vmap(f)(*args), np.testing.assert_array_equal)
 
 
+@pytest.mark.sample(full=3)
 @pytest.mark.full
 @pytest.mark.parametrize("name", CLOSE)
 def test_close(name: str) -> None:

@@ -114,6 +114,7 @@ def compare(ours, jaxs, wrt):
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9, err_msg=name)
 
 
+@pytest.mark.sample(full=8)
 @pytest.mark.parametrize(
     ("name", "case"),
     [
@@ -167,6 +168,7 @@ NESTS = {
 }
 
 
+@pytest.mark.sample(full=4)
 @pytest.mark.parametrize(
     "name", [n if n in ("linear", "clipped product") else pytest.param(n, marks=pytest.mark.full) for n in BACKWARD]
 )

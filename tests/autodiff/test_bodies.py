@@ -358,6 +358,7 @@ def loss(f, args, wrt):
     return total
 
 
+@pytest.mark.sample(full=3)
 @pytest.mark.parametrize("name", CASES)
 def test_like_jax(name):
     make, args, bounds, wrt = CASES[name]

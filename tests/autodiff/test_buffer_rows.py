@@ -288,6 +288,7 @@ def squares(f, **options):
     return lambda x: sum((leaf**2).sum() for leaf in jax.tree.leaves(made(x, P)))
 
 
+@pytest.mark.sample(full=4)
 @pytest.mark.full
 @pytest.mark.parametrize("bounds", ["raise", "unchecked"])
 @pytest.mark.parametrize("f", OWN, ids=lambda f: f.__name__)
@@ -391,6 +392,7 @@ def test_random_programs_have_rows():
     assert any("tape: cell" in text for text in texts)
 
 
+@pytest.mark.sample(full=58)
 @pytest.mark.parametrize(
     "target", [*(pytest.param(t, marks=pytest.mark.cpu) for t in ("avx512", "avx2", "scalar")), KERNELS]
 )

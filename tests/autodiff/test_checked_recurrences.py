@@ -69,7 +69,7 @@ def verdict(f, x, bounds):
             return error.rule
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(2, full=3)
 @pytest.mark.cpu
 @pytest.mark.parametrize(
     ("make", "places"),

@@ -76,6 +76,7 @@ def seeds() -> list[Any]:
     return [pytest.param(k, marks=marks(k)) for k in range(300)]
 
 
+@pytest.mark.sample(full=100)
 @pytest.mark.full
 @pytest.mark.parametrize("seed", seeds())
 def test_gradients_of_stores_to_common_elements(seed: int) -> None:

@@ -56,7 +56,7 @@ def drawn(seed: int):
 LONG = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(100, 160)]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(3, full=18)
 @pytest.mark.parametrize("seed", [*range(10), *LONG])
 def test_as_lanes(seed: int) -> None:
     function, rng = drawn(seed), np.random.default_rng(seed)

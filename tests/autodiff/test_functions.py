@@ -38,11 +38,13 @@ def check(table, names, gradient=jax.grad, limit=1e-9):
         np.testing.assert_allclose(got[:, k], want[:, k], rtol=rtol, atol=1e-11, err_msg=f"{name} at {points[k]}")
 
 
+@pytest.mark.sample(full=2)
 @pytest.mark.parametrize("names", groups(ELEMENTARY, 25), ids=lambda names: names[0])
 def test_of_a_number(names):
     check(ELEMENTARY, names)
 
 
+@pytest.mark.sample(full=3)
 @pytest.mark.parametrize("names", groups(OF_VECTORS, 10), ids=lambda names: names[0])
 @pytest.mark.full
 def test_of_a_vector(names):

@@ -127,6 +127,7 @@ MODES = {
 USUAL = ("reverse over forward", "jacrev of jacfwd", "reverse, forward, reverse")
 
 
+@pytest.mark.sample(full=6)
 @pytest.mark.parametrize("name", [n if n in USUAL else pytest.param(n, marks=pytest.mark.full) for n in MODES])
 @pytest.mark.parametrize("n", [4, pytest.param(0, marks=pytest.mark.full), pytest.param(40, marks=pytest.mark.full)])
 @pytest.mark.full
@@ -206,6 +207,7 @@ BATCHES = {
 }
 
 
+@pytest.mark.sample(full=3)
 @pytest.mark.parametrize("name", BATCHES)
 @pytest.mark.full
 def test_batches(name):

@@ -128,6 +128,7 @@ def check(seed):
     np.testing.assert_allclose(got[1], want[1], rtol=1e-9, atol=1e-10, err_msg=str(program))
 
 
+@pytest.mark.sample(full=2)
 @pytest.mark.full
 @pytest.mark.cpu
 @pytest.mark.parametrize("seed", range(drawn(6)))

@@ -79,6 +79,7 @@ def test_gradients(name, machine):
     np.testing.assert_allclose(got, want, rtol=1e-9)
 
 
+@pytest.mark.sample(full=3)
 @pytest.mark.full
 @pytest.mark.parametrize("name", LOOPS)
 def test_second_derivatives_and_batches(name):

@@ -181,7 +181,7 @@ def test_batches_of_derivatives(make, seed):
             close([g[b] for g in got], evaluate(program, one), case, 1e-12)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(3, full=4)
 @pytest.mark.parametrize(
     "target", [*(pytest.param(t, marks=pytest.mark.cpu) for t in ("avx512", "avx2", "scalar")), KERNELS]
 )

@@ -320,6 +320,7 @@ TRANSFORMS = {
 }
 
 
+@pytest.mark.sample(full=3)
 @pytest.mark.parametrize("name", TRANSFORMS)
 @pytest.mark.full
 def test_like_jax(name):

@@ -54,12 +54,14 @@ def check(seed: int, kinds=KINDS, machine: Machine = CPU) -> None:
         np.testing.assert_allclose(g, w, rtol=1e-8, atol=1e-9, err_msg=print_program(program))
 
 
+@pytest.mark.sample(full=9)
 @pytest.mark.parametrize("seed", sample(25, 8))
 @pytest.mark.full
 def test_random_programs(seed):
     check(seed)
 
 
+@pytest.mark.sample(full=12)
 @pytest.mark.parametrize("seed", sample(15, 5, first=200))
 @pytest.mark.parametrize("steps", [2, 3, 8])
 @pytest.mark.full
@@ -73,7 +75,7 @@ def thin(monkeypatch, kept_bits, radix_bits):
     monkeypatch.setattr(thinning, "RADIX_BITS", radix_bits)
 
 
-@pytest.mark.sample(12)
+@pytest.mark.sample(12, full=12)
 @pytest.mark.parametrize("steps", [1, 2, 4])
 @pytest.mark.parametrize("seed", sample(15, 6, first=100))
 def test_small_stacks(seed, steps, monkeypatch):
@@ -112,6 +114,7 @@ def test_every_number_of_iterations(kept_bits, radix_bits, steps, monkeypatch):
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-7)  # errors of up to 300 factors
 
 
+@pytest.mark.sample(full=3)
 @pytest.mark.parametrize("kind", [k for k in KINDS if k != "smooth"])
 def test_each_construct(kind):
     for seed in range(drawn(3)):

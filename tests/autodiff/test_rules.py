@@ -76,7 +76,7 @@ def close(got, want, limit):
 LONG = ("expm", "eigenvectors", "svd", "solve", "slogdet")
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(2, full=4)
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in LONG)) for n in (*OF_SCALARS, *OF_VECTORS)]
 )

@@ -27,7 +27,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(3, full=2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_gradients(name):
     loss, start, _ = PROGRAMS[name]

@@ -92,6 +92,7 @@ TRANSFORMS = {
 }
 
 
+@pytest.mark.sample(full=3)
 @pytest.mark.full
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_like_jax(name):

@@ -54,6 +54,7 @@ def check(f: Any, seed: int, dtype: Any) -> None:
     close(again, apply(u, v), dtype)
 
 
+@pytest.mark.sample(full=3)
 @pytest.mark.full
 @pytest.mark.parametrize("name", sorted(PIECES))
 def test_each_task(name: str) -> None:
@@ -73,6 +74,7 @@ def test_more_random_programs(seed: int) -> None:
     check(program(seed), seed, KINDS[seed % 3])
 
 
+@pytest.mark.sample(full=3)
 @pytest.mark.full
 @pytest.mark.parametrize("seed", range(drawn(9)))
 def test_one_unknown_of_two(seed: int) -> None:
@@ -114,6 +116,7 @@ def test_batches(seed: int) -> None:
     close(shared, sum(backs), dtype)
 
 
+@pytest.mark.sample(full=2)
 @pytest.mark.full
 @pytest.mark.parametrize("seed", range(drawn(6)))
 def test_derivatives_by_known_operands(seed: int) -> None:

@@ -87,6 +87,7 @@ def test_while():
     agrees(ours, lambda x, n: jax.lax.fori_loop(0, n, lambda k, a: advance(a, k, x), x))
 
 
+@pytest.mark.sample(full=5)
 @pytest.mark.full
 @pytest.mark.parametrize("step", [1, -1, 3, -4, 1000, -1000])
 def test_for_with_bounds_of_data(step):

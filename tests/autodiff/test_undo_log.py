@@ -314,6 +314,7 @@ def test_random_programs_have_logs():
     assert sum(bool(c) for c in choices) >= 6
 
 
+@pytest.mark.sample(full=44)
 @pytest.mark.full
 @pytest.mark.parametrize(
     "target", [*(pytest.param(t, marks=pytest.mark.cpu) for t in ("avx512", "avx2", "scalar")), KERNELS]

@@ -101,6 +101,7 @@ def test_idle_lanes_do_not_fail(f: Callable[..., Any], options: dict[str, Any]) 
             np.testing.assert_allclose(jax.vmap(f, (None, 0))(X, keys), each(f, X, keys), rtol=1e-5)
 
 
+@pytest.mark.sample(full=3)
 @over_keys
 @pytest.mark.full
 def test_several_axes(f: Callable[..., Any]) -> None:
@@ -112,6 +113,7 @@ def test_several_axes(f: Callable[..., Any]) -> None:
     np.testing.assert_allclose(got, np.stack([each(f, x, KEYS) for x in both], 1), rtol=1e-5)
 
 
+@pytest.mark.sample(full=3)
 @over_keys
 @pytest.mark.full
 def test_derivatives(f: Callable[..., Any]) -> None:

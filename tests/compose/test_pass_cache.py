@@ -248,6 +248,7 @@ TRANSFORMS = {
 }
 
 
+@pytest.mark.sample(full=4)
 @pytest.mark.parametrize("trips", [None, 3])
 @pytest.mark.parametrize("name", TRANSFORMS)
 @pytest.mark.full
@@ -263,7 +264,7 @@ def test_a_second_process_derives_nothing_and_has_the_same_bits(on_disk, name, t
     assert (off.derivations, off.pipelines) == (made.derivations, made.pipelines)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(2, full=3)
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_from_disk_have_the_same_bits(on_disk, name):
     make, args, bounds, wrt = CASES[name]

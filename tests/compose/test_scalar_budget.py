@@ -52,6 +52,7 @@ def test_what_is_mostly_of_rows(name: str) -> None:
     assert scalar_budget(jax.make_jaxpr(f)(example, example).jaxpr.eqns) == most
 
 
+@pytest.mark.sample(full=4)
 @pytest.mark.full
 @pytest.mark.parametrize("n", [36, 65])
 @pytest.mark.parametrize("name", [name for name in CASES if name != "picked"])

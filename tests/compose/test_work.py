@@ -185,6 +185,7 @@ def work(f: Any) -> dict[str, int]:
     return found
 
 
+@pytest.mark.sample(full=3)
 @pytest.mark.parametrize(("make", "n"), CASES, ids=lambda case: getattr(case, "__name__", ""))
 @pytest.mark.full
 def test_twice_the_size_is_at_most_twice_the_work(make: Callable[[int], Any], n: int) -> None:

@@ -34,7 +34,7 @@ def check(program: Program, way: str) -> None:
     assert kind in ("equal", "none"), f"{kind} {way} of {program}: {why}"
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(2, full=3)
 @pytest.mark.parametrize("seed", range(DEFAULT))
 def test_a_sample(seed: int) -> None:
     check(drawn(seed), WAYS[seed % len(WAYS)])
@@ -56,6 +56,7 @@ def calls():
         yield pytest.param(name, call, id=name, marks=[] if name in SHORT else [pytest.mark.slow])
 
 
+@pytest.mark.sample(full=80)
 @pytest.mark.parametrize(("name", "call"), [*calls()])
 @pytest.mark.full
 def test_a_call_of_each_shape_and_dtype(name: str, call) -> None:

@@ -35,7 +35,7 @@ def oracle(name):
         return eagerly(fn, args)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(2, full=4)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["f32", "f64"])
 @pytest.mark.parametrize("name", BODIES)
 def test_body(name, dtype):

@@ -75,6 +75,7 @@ def run(cases: Iterable[Case], way: str, lib: Any = Lax) -> None:
         assert inner == np.sum(np.asarray(ours, complex) * t), program
 
 
+@pytest.mark.sample(full=2)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.full
 def test_random_programs(way):

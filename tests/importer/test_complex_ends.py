@@ -92,6 +92,7 @@ def of_bodies(f: Callable[..., Any], *points: np.ndarray) -> Any:
     return body(*points)
 
 
+@pytest.mark.sample(full=6)
 @pytest.mark.filterwarnings("ignore:.*(divide by zero|invalid value|overflow).*:RuntimeWarning")
 @pytest.mark.parametrize("mapped", [of_lanes, of_bodies])
 @pytest.mark.parametrize("dtype", [np.complex64, np.complex128])

@@ -44,6 +44,7 @@ def close(got, want, dtype):
     np.testing.assert_allclose(got, want, rtol=0, atol=ULPS * np.finfo(dtype).eps)
 
 
+@pytest.mark.sample(full=5)
 @pytest.mark.full
 @pytest.mark.parametrize("shape", SHAPES)
 def test_reflections(shape, dtype):
@@ -60,6 +61,7 @@ def test_reflections(shape, dtype):
         like_jax(lambda a, t, c, options=options: private.ormqr(a, t, c, left=False, **options), packed, taus, right)
 
 
+@pytest.mark.sample(full=4)
 @pytest.mark.full
 @pytest.mark.parametrize("shape", SHAPES)
 def test_orthogonal_triangular(shape, dtype):
@@ -78,6 +80,7 @@ def test_reflections_of_zeros():
     like_jax(private.geqrf, np.zeros((1, 3, 3), np.complex64))
 
 
+@pytest.mark.sample(full=4)
 @pytest.mark.full
 @pytest.mark.parametrize("n", [2, 3, 7])
 def test_hessenberg_and_tridiagonal_forms(n, dtype):

@@ -121,6 +121,7 @@ def like(results: Any, cotangent: Any) -> Any:
     return {k: np.zeros(v.shape, jax.dtypes.float0) if k == "k" else cotangent for k, v in results.items()}
 
 
+@pytest.mark.sample(full=3)
 @pytest.mark.full
 @pytest.mark.parametrize("name", [*SHARED, *COMPILED])
 def test_transformations(name: str) -> None:

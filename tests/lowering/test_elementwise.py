@@ -109,6 +109,7 @@ def test_every_primitive_has_a_rule():
     assert not set(RULES) & MATHS
 
 
+@pytest.mark.sample(full=5)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", DType, ids=lambda d: d.value)
 def test_primitives_agree_with_the_reference(dtype: DType, target: str):

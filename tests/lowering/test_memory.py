@@ -339,6 +339,7 @@ def exact_values(dtype: DType, n: int, seed: int) -> np.ndarray:
     return rng.choice([1, 2], n, p=[0.9, 0.1]).astype(dtype.numpy)
 
 
+@pytest.mark.sample(full=4)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", DType, ids=lambda d: d.value)
 def test_accumulations_of_every_kind(dtype: DType, target: str):

@@ -127,6 +127,7 @@ def check(case: Case, seed: int = 0) -> None:
     agrees(made(case), arguments(case, seed), vectors=(None, 2))
 
 
+@pytest.mark.sample(full=3)
 @pytest.mark.parametrize(
     "case",
     [
@@ -147,6 +148,7 @@ def test_nests(case: Case) -> None:
     check(case)
 
 
+@pytest.mark.sample(full=3)
 @pytest.mark.full
 @pytest.mark.parametrize("seed", range(drawn(8)))
 def test_random_nests(seed: int) -> None:

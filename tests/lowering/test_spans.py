@@ -102,7 +102,7 @@ def as_tasks(program: Program, most: int = 1 << 20) -> Program | None:
     return made
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(3, full=3)
 @pytest.mark.parametrize("seed", range(60))
 def test_parts_mean_what_the_whole_means(seed):
     program, args = case(seed, "neighbours", 40, 4)
@@ -135,7 +135,7 @@ def agree(program: Program, args: list[np.ndarray], target: str, what: object) -
             same_bits(got, expected, (what, alone))
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(4, full=5)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("target", "size"), [("avx512", FAR), ("avx512", NEAR), ("avx2", NEAR)])
 def test_machine_code(size, target, kind):

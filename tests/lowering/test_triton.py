@@ -210,6 +210,7 @@ def test_accesses_that_an_iteration_orders_have_a_barrier_between_them():
     assert "debug_barrier" not in emit_triton(alone.tasks[0]).text
 
 
+@pytest.mark.sample(full=5)
 @pytest.mark.parametrize("op", ["add", "mul", "min", "max"])
 @pytest.mark.parametrize("dtype", DType, ids=lambda d: d.value)
 def test_sums_into_places(dtype: DType, op: str):

@@ -115,7 +115,7 @@ def test_ranges_that_end_anywhere_are_read_wide_up_to_the_last_block(end: str):
         assert "st.global.v4.b32" in main.assembly
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(2, full=3)
 @pytest.mark.parametrize("device", [*NVIDIA, *AMD])
 def test_every_form_compiles(device: str):
     for text in (SUM, HISTOGRAM, CONTROL):
@@ -141,7 +141,7 @@ def test_sums_read_wide_and_meet_in_shared_memory(device: str):
     assert "ld.global" in combine.assembly
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(3, full=3)
 @pytest.mark.parametrize("dtype", DType, ids=lambda d: d.value)
 def test_every_primitive_compiles(dtype: DType):
     names = [o for o in operations(dtype) if o[0] != "nextafter"]

@@ -75,7 +75,7 @@ def swaps(made: Program, target: str = "avx512") -> dict[str, int]:
     return {kind: found.count(kind) // 2 for kind in dict.fromkeys(found)}
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(6, full=4)
 @pytest.mark.parametrize("columns", [1, 2, 3, 4, 5, 6])
 @pytest.mark.parametrize("dtype", [F32, F64, I32, DType.u32, DType.i64], ids=str)
 def test_rows(columns: int, dtype: DType):

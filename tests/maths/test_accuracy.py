@@ -28,6 +28,7 @@ def test_every_function_has_a_case():
     assert set(CASES) == library.NAMES
 
 
+@pytest.mark.sample(full=5)
 @DTYPES
 @pytest.mark.parametrize("name", CASES)
 def test_error_against_mpmath(name: str, dtype: DType):
