@@ -288,7 +288,6 @@ def big_column(x: Any, k: Any) -> Any:
     return y
 
 
-@pytest.mark.sample(full=5)
 @pytest.mark.full
 @pytest.mark.parametrize("size", [100, 300, 5000])
 @pytest.mark.parametrize("f", [big_load, big_store, big_add, big_max, big_column], ids=lambda f: f.__name__)
