@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lowering.llvm import arithmetic, checks, control, elementary, memory, private
-from lowering.llvm.borders import after, before
 from lowering.llvm.parts import emit_in_parts
 from lowering.llvm.quotients import emit_quotient, note_divisor
 from qdtrace.ir.primitives import FUNCTIONS
@@ -47,14 +46,8 @@ RULES: Mapping[str, Rule] = dict.fromkeys((*arithmetic.RULES, *FUNCTIONS), eleme
 }  # fmt: skip
 
 
-def emitter(rules: Mapping[str, Rule]) -> EmitEqns:
-    """Returns a function that emits equations by these rules."""
-
-    def whole(f: Frame, eqns: Sequence[Eqn]) -> None:
-        for eqn in eqns:
-            before(f, eqn)
-            rules[eqn.primitive.name](f, eqn)
-            after(f, eqn)
+def emitter(whole: Callable[[Any, Sequence[Eqn]], None]) -> EmitEqns:
+    """Returns a function that emits equations as `whole` does, in parts where there are many."""
 
     def emit(f: Frame, eqns: Sequence[Eqn]) -> None:
         if f.split:

@@ -9,11 +9,11 @@ from lowering.llvm.borders import after, before
 from lowering.llvm.parts import emit_in_parts
 from lowering.llvm.quotients import note_divisor
 from lowering.llvm.types import REGISTER
+from lowering.plan.update_groups import group_updates
 from lowering.simd import checks, control, memory, private
 from lowering.simd.accumulation.atomic import atomic
 from lowering.simd.accumulation.rules import accum
 from lowering.simd.accumulation.shared import update
-from lowering.simd.accumulation.update_groups import group_updates
 from lowering.simd.inner.emit import emit_for
 from lowering.simd.interleave import plan_stores, settle_stores
 from qdtrace.analysis.index.affine import Quotient

@@ -52,8 +52,10 @@ def accum(f: KernelFrame, eqn: Eqn) -> None:
             atomic_scalar(f, op, copy.type.dtype, copy, element_pointer(f, copy, indices), [value])
         case Where.OWN:
             _into_memory(f, f.globals[ref], element_pointer(f, f.globals[ref], indices), op, value)
-        case Where.SHARED | Where.ATOMIC:
+        case Where.ATOMIC:
             atomic_scalar(f, op, d, f.globals[ref], element_pointer(f, f.globals[ref], indices), [value])
+        case Where.SHARED:  # made with its group
+            pass
 
 
 def _into_memory(f: KernelFrame, memory: GlobalMemory, pointer: str, op: str, value: str) -> None:

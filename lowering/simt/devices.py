@@ -115,6 +115,11 @@ class Device:
         return self.target.cpu
 
     @property
+    def adds_vectors(self) -> bool:
+        """Whether an instruction adds two or four neighbouring f32 to memory at once."""
+        return self.family is CUDA and int(self.name.removeprefix("sm_")) >= 90
+
+    @property
     def machine(self) -> Machine:
         """The machine model of the device that passes use."""
         return self.target.machine
@@ -124,7 +129,7 @@ KINDS: Mapping[str, tuple[Family, str, int, int, int]] = {
     "sm_80": (CUDA, "+ptx80", 108, 2048, 32),
     "sm_86": (CUDA, "+ptx80", 84, 1536, 32),
     "sm_89": (CUDA, "+ptx80", 142, 1536, 32),
-    "sm_90": (CUDA, "+ptx80", 132, 2048, 32),
+    "sm_90": (CUDA, "+ptx81", 132, 2048, 32),
     "sm_100": (CUDA, "+ptx86", 148, 2048, 32),
     "sm_120": (CUDA, "+ptx87", 170, 1536, 32),
     "gfx90a": (ROCM, "", 104, 2048, 64),

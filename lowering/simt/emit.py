@@ -7,6 +7,7 @@ arguments.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lowering.llvm import rules
@@ -25,6 +26,7 @@ from lowering.simt.grouping import early_loads
 from lowering.simt.loads_ahead import emit_for
 from lowering.simt.plan import COUNTER_AT, plan_task
 from lowering.simt.private import allocate
+from lowering.simt.updates import emit_in_groups
 from lowering.simt.warps import lane_max
 from lowering.tables import FIELD
 from qdtrace.ir.program import Atom, Eqn, Literal, Task, Var
@@ -42,7 +44,7 @@ RULES: Mapping[str, Rule] = {
     **rules.RULES, "for": emit_for, "lane_max": lane_max, "cell": allocate, "accum": accum, "atomic": atomic,
 }  # fmt: skip
 _APPROXIMATE = {**RULES, **approximations.RULES}
-_emit, _emit_approximate = rules.emitter(RULES), rules.emitter(_APPROXIMATE)
+_emit, _emit_approximate = (rules.emitter(partial(emit_in_groups, table)) for table in (RULES, _APPROXIMATE))
 _FLUSH = '"denormal-fp-math-f32"="preserve-sign,preserve-sign"'
 """Attribute that flushes f32 subnormals to zero."""
 

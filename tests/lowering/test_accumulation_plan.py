@@ -9,8 +9,8 @@ import pytest
 
 from lowering.llvm.facts import TaskFacts
 from lowering.plan.sums import Part, Sums, Where, find_sums, in_turns
+from lowering.plan.update_groups import group_updates
 from lowering.simd.accumulation.plan import plan_accumulation
-from lowering.simd.accumulation.update_groups import group_updates
 from qdtrace.analysis.machine import CPU, AccumulationLimits
 from qdtrace.ir.builder import Builder, ref_var
 from qdtrace.ir.program import Task, Var, literal

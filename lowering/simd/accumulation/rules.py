@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from lowering.llvm.combining import updated
 from lowering.plan.sums import Where
+from lowering.plan.update_groups import UpdateGroup
 from lowering.simd.accumulation.chunk_copies import close_chunk_copies, into_chunk_copy, open_chunk_copies
 from lowering.simd.accumulation.exclusive import update_own
 from lowering.simd.accumulation.registers import close_registers, into_register, open_registers
 from lowering.simd.accumulation.shared import update
-from lowering.simd.accumulation.update_groups import UpdateGroup
 from lowering.simd.addresses import locate
 from lowering.simd.interleave import settle_stores
 from lowering.simd.private import load_private, store_private

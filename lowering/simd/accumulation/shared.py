@@ -20,25 +20,23 @@ from lowering.llvm.ops import Ops
 from lowering.llvm.private import from_private, to_private
 from lowering.llvm.types import BYTES, MEMORY, PRIVATE
 from lowering.llvm.vectors import Lanes
+from lowering.plan.update_groups import BASE_ALIGNMENT
 from lowering.simd.accumulation.exclusive import update_own
 from lowering.simd.accumulation.lanes import active_or_identity, each_active, reduce_lanes
 from lowering.simd.addresses import lane_pointers, locate
 from lowering.simd.interleave import pick
-from qdtrace.ir.program import ref_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lowering.llvm.descriptions import GlobalMemory
-    from lowering.simd.accumulation.update_groups import UpdateGroup
+    from lowering.plan.update_groups import UpdateGroup
     from lowering.simd.descriptions import Address
     from lowering.simd.frame import LaneFrame
     from qdtrace.ir.types import DType
 
 UNROLL = 4
 """Unrolling of the loop over lanes without locks."""
-_BASE_ALIGNMENT = 16
-"""Bytes of alignment that every array has: XLA and the runtime align to more."""
 
 
 def update(f: LaneFrame, group: UpdateGroup) -> None:
@@ -183,13 +181,13 @@ def _locked_components(f: LaneFrame, memory: GlobalMemory, group: UpdateGroup, t
     def alone(at: str, given: str) -> None:
         atomic_scalar(f, group.op, d, memory, at, [text.op(f"load {kind}, ptr {given}")])
 
-    alignment, widest = _alignment(group), widest_exchange(f)
+    alignment, widest = group.alignment, widest_exchange(f)
     if size in (4, 8) and alignment % (2 * size) and many % 2 and widest >= 2 * size:
         _odd(f, group, target, values, together, alone)
         return
     k = 0
     while k < many:
-        here = math.gcd(alignment, k * size or _BASE_ALIGNMENT)
+        here = math.gcd(alignment, k * size or BASE_ALIGNMENT)
         count = max(1, min(here, widest) // size)
         while count > 1 and k + count > many:
             count //= 2
@@ -220,13 +218,6 @@ def _odd(
     left = text.op(f"select i1 {text.op(f'icmp eq i64 {late}, 0')}, i64 {size * (many - 1)}, i64 0")
     at, given = (text.op(f"getelementptr i8, ptr {p}, i64 {left}") for p in (target, values))
     alone(at, given)
-
-
-def _alignment(group: UpdateGroup) -> int:
-    """Returns the alignment in bytes of the first component."""
-    size, shape = BYTES[MEMORY[group.ref.dtype]], ref_type(group.ref).shape
-    found = math.gcd(_BASE_ALIGNMENT, (group.component or 0) * size)
-    return math.gcd(found, shape[-1] * size) if math.prod(shape[:-1]) > 1 else found
 
 
 def widest_exchange(f: LaneFrame) -> int:

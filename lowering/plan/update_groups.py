@@ -6,6 +6,7 @@ control flow. A group is emitted before the first equation that cannot join it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from lowering.plan.sums import Where
 from qdtrace.frozen import frozen
 from qdtrace.ir.memory import indices_of, reference
 from qdtrace.ir.primitives import ACCUM
-from qdtrace.ir.program import Literal, is_global
+from qdtrace.ir.program import Literal, is_global, ref_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from lowering.plan.sums import Sums
     from qdtrace.ir.program import Atom, Eqn, Var
 
+BASE_ALIGNMENT = 16
+"""Bytes of alignment that every array has: XLA and the runtime align to more."""
 MOST_COMPONENTS = 8
 _LEAST_BYTES = 4
 """The fewest bytes of a component that joins a group."""
@@ -47,6 +50,13 @@ class UpdateGroup:
         """The last index of the first component, or None if it is not constant."""
         last = self.indices[-1] if self.indices else None
         return int(last.value) if isinstance(last, Literal) else None
+
+    @property
+    def alignment(self) -> int:
+        """The alignment in bytes of the first component."""
+        size, shape = BYTES[MEMORY[self.ref.dtype]], ref_type(self.ref).shape
+        found = math.gcd(BASE_ALIGNMENT, (self.component or 0) * size)
+        return math.gcd(found, shape[-1] * size) if math.prod(shape[:-1]) > 1 else found
 
     def takes(self, other: UpdateGroup) -> bool:
         """Returns whether `other` is the next component of the same element."""
