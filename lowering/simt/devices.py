@@ -116,7 +116,7 @@ class Device:
 
     @property
     def adds_vectors(self) -> bool:
-        """Whether an instruction adds two or four neighbouring f32 to memory at once."""
+        """True if an instruction adds two or four neighbouring f32 to memory at once."""
         return self.family is CUDA and int(self.name.removeprefix("sm_")) >= 90
 
     @property

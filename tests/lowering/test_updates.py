@@ -10,9 +10,12 @@ import pytest
 from lowering.llvm.options import EmitOptions
 from lowering.llvm.target import Target
 from lowering.simd.emit import emit_task
+from lowering.simt.assembly import assembly
+from lowering.simt.devices import device
+from lowering.simt.emit import emit_kernels
 from qdtrace.analysis.machine import CPU
 from qdtrace.ir.builder import Builder, ref_var
-from qdtrace.ir.program import Program, Var, literal, ref_type
+from qdtrace.ir.program import Block, Program, Var, literal, ref_type
 from qdtrace.ir.types import DType
 from tests.lowering.harness import (
     TARGETS,
@@ -332,3 +335,48 @@ def test_copies_are_merged(dtype: DType, op: str, target: str):
     kernel.merge(memory, copies.reshape(-1), (1, 100, lines // 2, lines - 1))
     same_bits(memory[one], want_one, "one")
     same_bits(memory[two], want_two, "two")
+
+
+VECTORS = {
+    (2, 0, 2): ["v2"],
+    (3, 0, 3): ["v2", "1"],
+    (4, 0, 4): ["v4"],
+    (4, 1, 3): ["v2", "1"],
+    (4, 1, 2): ["1", "1"],
+    (5, 0, 5): ["v2", "v2", "1"],
+    (6, 0, 6): ["v2", "v2", "v2"],
+    (8, 2, 5): ["v2", "v2", "1"],
+}
+"""Columns of a row, the first one and the number that are added to; the additions of a GPU with vectors."""
+
+
+def part_of_rows(columns: int, first: int, count: int) -> Program:
+    """out[place[i], c] += x[i, c] for `count` columns from `first` on."""
+    made = records(columns)
+    (task_,) = made.tasks
+    accums = [e for e in task_.body.eqns if e.primitive.name == "accum"]
+    left = {*accums[:first], *accums[first + count :]}
+    body = Block((), tuple(e for e in task_.body.eqns if e not in left))
+    return made.rebuilt([task_.rebuilt(body)])
+
+
+@pytest.mark.parametrize("where", VECTORS, ids=str)
+def test_parts_of_rows(where: tuple[int, int, int]) -> None:
+    made = part_of_rows(*where)
+    agrees(made, given(made))
+
+
+@pytest.mark.parametrize("where", VECTORS, ids=str)
+def test_gpus_with_vector_additions_take_the_aligned_components_of_a_row_at_once(where: tuple[int, int, int]) -> None:
+    made = part_of_rows(*where)
+    text = emit_kernels(made.tasks[0], device("sm_90")).text
+    found = re.findall(r"global\.add\.(v\d)|(atomicrmw fadd)", text)
+    assert [vector or "1" for vector, _ in found] == VECTORS[where]
+    assert assembly(text, device("sm_90")).count(".add.v") == sum(v != "1" for v in VECTORS[where])
+    assert ".add.v" not in emit_kernels(made.tasks[0], device("sm_80")).text
+
+
+@pytest.mark.parametrize(("dtype", "op"), [(F64, "add"), (I32, "add"), (F32, "mul")], ids=str)
+def test_other_updates_of_gpus_are_of_one_element(dtype: DType, op: str) -> None:
+    text = emit_kernels(records(4, dtype, op).tasks[0], device("sm_90")).text
+    assert ".add.v" not in text
