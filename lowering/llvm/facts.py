@@ -36,6 +36,8 @@ class TaskFacts:
     task: Task
     reason: ClassVar[str] = ""
     """Words about the rewrite that made the task, for reports."""
+    ordered: ClassVar[bool] = False
+    """True if iterations are ordered by the trip counts of their loops."""
 
     @cached_property
     def definitions(self) -> dict[Var, Eqn]:

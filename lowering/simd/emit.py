@@ -22,10 +22,10 @@ from lowering.llvm.types import REGISTER
 from lowering.simd.accumulation.rules import close_accumulators, open_accumulators
 from lowering.simd.accumulation.slots import emit_combine
 from lowering.simd.accumulation.thread_copies import emit_merge
+from lowering.simd.divergence.blocks import KEPT_BYTES, define_rows_in_parts, emit_blocks, shared_memory
 from lowering.simd.divergence.lane_counts import close_counts, open_counts
-from lowering.simd.divergence.ordering import define_order_numbers, emit_ordered
+from lowering.simd.divergence.ordering import define_order_numbers
 from lowering.simd.divergence.refill import Refill, emit_refilled
-from lowering.simd.divergence.spans import KEPT_BYTES, define_rows_in_parts, emit_rows, emit_spans, pointers
 from lowering.simd.divergence.spread import counted_loop, define_driver
 from lowering.simd.frame import LaneFrame
 from lowering.simd.plan import Plan, plan_task
@@ -37,12 +37,11 @@ from qdtrace.frozen import frozen
 from qdtrace.ir.program import Atom, Eqn, Task, Var
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from lowering.llvm.target import Target
     from lowering.plan.sums import Slot
-    from lowering.simd.divergence.span_parts import SpanParts
-    from lowering.simd.divergence.span_plan import PartPlan
+    from lowering.simd.divergence.block_plan import PartPlan
 
 
 @frozen(slots=True)
@@ -73,12 +72,12 @@ def emit_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> Ta
     """Returns the code of a task for a target."""
     plan = plan_task(task, target, options)
     facts, shape, accumulation, module = plan.facts, plan.shape, plan.accumulation, Module()
-    divergence = plan.divergence
-    refill, ordering, spans = (plan.apart or plan).divergence.refill, divergence.ordering, divergence.spans
+    refill, blocks = (plan.apart or plan).divergence.refill, plan.divergence.blocks
     aliases = alias_metadata(facts, module)
     attributes = f"nounwind {target.vector_attributes}"
 
-    def function(width: int, vectors: int, *, of: PartPlan | Plan = plan, apart: bool = False) -> _Function:
+    def function(of: PartPlan | Plan = plan, lanes: tuple[int, int] | None = None, *, apart: bool = False) -> _Function:
+        width, vectors = lanes or (of.shape.width, of.shape.vectors)
         uniformity = of.divergence.out_of_step if apart and isinstance(of, Plan) else of.uniformity
         frame = LaneFrame(
             Text(module, attributes), of.facts, target, options.fast_math, emit_eqns,
@@ -88,33 +87,28 @@ def emit_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> Ta
         frame.inner = of.shape.inner
         return _Function(frame, plan, aliases if of is plan else alias_metadata(of.facts, module))
 
-    whole = (shape.width, shape.vectors)
     if refill is None:
-        functions = [function(*whole).task()]
+        functions = [function(plan if blocks is None else blocks.rows).task()]
     elif not refill.measures and plan.apart is None:
-        functions = [function(*whole, apart=True).task(refill=refill)]
+        functions = [function(apart=True).task(refill=refill)]
     else:
-        probe, other = function(*whole), plan.apart or plan
         functions = [
-            probe.task("qd_probe", counted=counted_loop(plan, refill)),
-            function(*whole).task("qd_masked"),
-            function(other.shape.width, other.shape.vectors, of=other, apart=True).task("qd_refilled", refill=refill),
+            function().task("qd_probe", counted=counted_loop(plan, refill)),
+            function().task("qd_masked"),
+            function(plan.apart or plan, apart=True).task("qd_refilled", refill=refill),
         ]
         define_driver(plan, refill, module, attributes)
-    if ordering is not None:
-        define_order_numbers(module, ordering, shape.width * shape.vectors, shape.width)
-    if spans is not None:
-        define_rows_in_parts(module, spans.parts, shape.width * shape.vectors)
-        functions += [
-            function(part.shape.width, part.shape.vectors, of=part).part(name, spans.parts)
-            for name, part in spans.functions.items()
-        ]
+    if blocks is not None:
+        define_order_numbers(module, blocks.gain, shape.width * shape.vectors, shape.width)
+        if blocks.spans is not None:
+            define_rows_in_parts(module, blocks.spans, shape.width * shape.vectors)
+        functions += [function(part).part(name) for name, part in blocks.functions.items()]
     if static_bounds(task) is None:  # else they are in the handler's table, so that code does not depend on the length
-        functions.append(function(1, 1).bounds())
+        functions.append(function(lanes=(1, 1)).bounds())
     if accumulation.slot.nbytes:
-        functions.append(function(shape.width, 1).combine())
+        functions.append(function(lanes=(shape.width, 1)).combine())
     if accumulation.thread_copies.nbytes:
-        functions.append(function(shape.width, 1).merge())
+        functions.append(function(lanes=(shape.width, 1)).merge())
     text, lanes, slot_bytes = module.render(functions), shape.width * shape.vectors, accumulation.slot.nbytes
     updates, copies, pieces = accumulation.updates, accumulation.thread_copies, accumulation.pieces
     return TaskCode(text, facts.refs, facts.cost, lanes, plan.reason, slot_bytes, updates, copies, pieces)
@@ -130,6 +124,8 @@ class _Function:
         self.facts = frame.facts
         self.target = frame.target
         self.text = frame.text
+        self.shared: Sequence[str] = ()
+        """Pointers to what parts of the task share, which follow its references."""
 
     def _open(self, needed: Iterable[Var], *, checks: bool = False) -> None:
         """Loads the pointers and emits the part of the head that is needed, and all its checks if `checks`."""
@@ -137,7 +133,7 @@ class _Function:
 
         def pointer(n: int) -> str:
             if n >= self.facts.ref_count:
-                return f"%kept{n - self.facts.ref_count}"
+                return self.shared[n - self.facts.ref_count]
             slot = text.op(f"getelementptr ptr, ptr %refs, i64 {n}")
             return text.op(f"load ptr, ptr {slot}, align 8{constant}")
 
@@ -175,37 +171,36 @@ class _Function:
         header = "define void @qd_merge(ptr noalias %job, i64 %lo, i64 %hi, ptr %slot)"
         return self.text.render(header)
 
-    def part(self, name: str, parts: SpanParts) -> str:
+    def part(self, name: str) -> str:
         """Returns the function of a part of the task."""
         f, text = self.frame, self.text
         if self._private_bytes() > ON_STACK:
             text.heap = {}
+        self.shared = [f"%kept{n}" for n in range(len(self.facts.refs) - self.facts.ref_count)]
         self._open(self.facts.used)
-        open_accumulators(f, self.aliases[1], clear=False)
-        kept = pointers(parts)
-        f.parameters = dict.fromkeys(("%refs", *kept), "ptr")
+        if self.facts.accums:
+            open_accumulators(f, self.aliases[1], clear=False)
+        f.parameters = dict.fromkeys(("%refs", *self.shared), "ptr")
         open_polls(f)
         f.split = is_long(f, self.facts.task.body)
-        more = [f"ptr noalias {register}" for register in kept]
-        if self.facts.task is parts.rows:
-            more.append("ptr noalias %order")
-            emit_rows(f)
-        else:
-            emit_steps(f)
+        emit_steps(f)
         text.do("ret void")
-        return self._rendered(name, ", ".join(("ptr noalias %refs", "i64 %lo", "i64 %hi", "ptr noalias %slot", *more)))
+        more = "".join(f", ptr noalias {register}" for register in self.shared)
+        return self._rendered(name, f"ptr noalias %refs, i64 %lo, i64 %hi, ptr noalias %slot{more}")
 
     def task(self, name: str = "qd_task", *, refill: Refill | None = None, counted: Eqn | None = None) -> str:
         """Returns `qd_task` or a variant of it; a variant may count the iterations of the loop `counted`."""
-        f, text, task = self.frame, self.text, self.facts.task
-        ordering, spans = self.plan.divergence.ordering, self.plan.divergence.spans
-        kept = 0 if spans is None else KEPT_BYTES
+        f, text, task, blocks = self.frame, self.text, self.facts.task, self.plan.divergence.blocks
+        kept = KEPT_BYTES if blocks is not None and blocks.spans is not None else 0
         if self._private_bytes() + kept > ON_STACK:
             text.heap = {}
         # `qd_bounds` has evaluated and checked dynamic bounds before: a chunk may already see stores of other chunks.
-        asked = any(isinstance(a, Var) for a in (task.start, task.stop)) and task.kind != "serial"
+        bounds = self.plan.facts.task.start, self.plan.facts.task.stop
+        asked = any(isinstance(a, Var) for a in bounds) and task.kind != "serial"
+        self.shared = [] if blocks is None else shared_memory(f, blocks)
         self._open(self.facts.used, checks=not asked)
         open_accumulators(f, self.aliases[1])
+        f.parameters = dict.fromkeys(self.shared, "ptr")
         open_polls(f)
         f.split = is_long(f, task.body)
         f.counts = open_counts(f, counted) if counted is not None else None
@@ -214,10 +209,8 @@ class _Function:
         elif refill is not None:
             f.neighbours = False
             emit_refilled(f, refill)
-        elif spans is not None and counted is None:
-            emit_spans(f, spans.ordering, spans.parts)
-        elif ordering is not None and counted is None:
-            emit_ordered(f, ordering)
+        elif blocks is not None:
+            emit_blocks(f, blocks, self.shared)
         else:
             emit_steps(f)
         close_accumulators(f)

@@ -64,7 +64,8 @@ class LaneFrame(Frame):
         self.mask: Mask = ALL
         self.neighbours = True
         """True if lanes hold consecutive iterations of the task."""
-        self.alike = False
+        loops = {e for e in facts.task.body.eqns if e.primitive.loops}
+        self.alike = facts.ordered and uniformity.divergent <= loops
         """True if nearly always all lanes are active or none is."""
         self.accumulators = Accumulators(accumulation)
         self.inner: Mapping[Eqn, InnerLoop] = {}

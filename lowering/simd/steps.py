@@ -15,13 +15,13 @@ TWICE_COST = 100
 """Bodies without loops up to this cost are emitted twice: for full vectors without masks, and for a masked rest."""
 
 
-def emit_steps(f: LaneFrame) -> None:
-    """Emits iterations %lo .. %hi-1 of a task in steps of vectors."""
+def emit_steps(f: LaneFrame, start: str = "%lo", stop: str = "%hi") -> None:
+    """Emits iterations `start` .. `stop` - 1 of a task in steps of vectors."""
     twice = f.is_scalar or (not f.facts.has_loops and f.facts.cost <= TWICE_COST)
     if f.row is None:
-        _span(f, "%lo", "%hi", twice)
+        _span(f, start, stop, twice)
     else:
-        _rows(f, f.row, twice)
+        _rows(f, f.row, start, stop, twice)
 
 
 def _span(f: LaneFrame, start: str, stop: str, twice: bool) -> None:
@@ -87,11 +87,11 @@ def _full_vectors_then_rest(f: LaneFrame, start: str, stop: str) -> None:
     text.begin(done)
 
 
-def _rows(f: LaneFrame, row: Row, twice: bool) -> None:
-    """Emits steps row by row from %lo to %hi; the first and the last row may be partial."""
+def _rows(f: LaneFrame, row: Row, low: str, high: str, twice: bool) -> None:
+    """Emits steps row by row from `low` to `high`; the first and the last row may be partial."""
     text = f.text
     loop, done, before = text.fresh_label("row"), text.fresh_label("rows"), text.label
-    text.branch(text.op("icmp slt i64 %lo, %hi"), loop, done)
+    text.branch(text.op(f"icmp slt i64 {low}, {high}"), loop, done)
     text.begin(loop)
     start, hole = text.name(), text.hole()
     with f.region():
@@ -99,8 +99,8 @@ def _rows(f: LaneFrame, row: Row, twice: bool) -> None:
         f.remember(("quotient", row.quotient), f.row_number)
         following = text.op(f"mul i64 {text.op(f'add i64 {f.row_number}, 1')}, {row.length}")
         end = text.op(f"sub i64 {following}, {row.offset}")
-        stop = f.scalar.intrinsic("smin", "i64", end, "%hi")
+        stop = f.scalar.intrinsic("smin", "i64", end, high)
         _span(f, start, stop, twice)
-    text.fill(hole, f"{start} = phi i64 [ %lo, %{before} ], [ {stop}, %{text.label} ]")
-    text.branch(text.op(f"icmp slt i64 {stop}, %hi"), loop, done)
+    text.fill(hole, f"{start} = phi i64 [ {low}, %{before} ], [ {stop}, %{text.label} ]")
+    text.branch(text.op(f"icmp slt i64 {stop}, {high}"), loop, done)
     text.begin(done)

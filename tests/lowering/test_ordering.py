@@ -10,7 +10,7 @@ import pytest
 
 from lowering.llvm.options import EmitOptions
 from lowering.llvm.target import Target
-from lowering.simd.divergence.ordering import BLOCK
+from lowering.simd.divergence.in_blocks import BLOCK
 from lowering.simd.plan import plan_task
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.parser import parse_program

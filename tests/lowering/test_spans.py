@@ -11,7 +11,7 @@ import pytest
 from lowering.llvm.facts import TaskFacts
 from lowering.llvm.options import EmitOptions
 from lowering.llvm.target import Target
-from lowering.simd.divergence.ordering import BLOCK
+from lowering.simd.divergence.in_blocks import BLOCK
 from lowering.simd.divergence.span_parts import cut_spans
 from lowering.simd.emit import emit_task
 from lowering.simd.plan import plan_task
@@ -82,7 +82,8 @@ def drawn(seed: int, kind: str, n: int, mean: int, size: int = FAR) -> Iterator[
     """Cases that run in parts."""
     for k in itertools.count(seed):
         program, args = case(k, kind, n, mean, size)
-        if plan_task(program.tasks[0], Target.named("avx512")).divergence.spans is not None:
+        blocks = plan_task(program.tasks[0], Target.named("avx512")).divergence.blocks
+        if blocks is not None and blocks.spans is not None:
             yield program, args
 
 

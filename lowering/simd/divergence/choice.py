@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lowering.simd.divergence.ordering import Ordering, find_ordering
+from lowering.simd.divergence.block_plan import BlockPlan, plan_blocks
+from lowering.simd.divergence.ordering import find_ordering
 from lowering.simd.divergence.refill import Refill, find_refill
-from lowering.simd.divergence.span_plan import SpanPlan, plan_spans
 from qdtrace.analysis.uniformity import Uniformity, analyse_uniformity
 from qdtrace.frozen import frozen
 
@@ -21,18 +21,17 @@ if TYPE_CHECKING:
 
 @frozen(eq=False)
 class Divergence:
-    """The choice for one task. `refill` excludes the other two, and `spans` needs `ordering`."""
+    """The choice for one task. `refill` excludes `blocks`."""
 
     refill: Refill | None
-    ordering: Ordering | None
-    spans: SpanPlan | None
+    blocks: BlockPlan | None
     out_of_step: Uniformity
     """Uniformity of lanes that are refilled one by one, so that values of loops differ between them."""
 
     @property
     def is_masks(self) -> bool:
         """Returns whether lanes run under masks alone, in the order of the task."""
-        return self.refill is None and self.ordering is None
+        return self.refill is None and self.blocks is None
 
     @property
     def reason(self) -> str:
@@ -40,10 +39,10 @@ class Divergence:
         if self.refill is not None and self.refill.measures:
             return "under masks or with lane refill, as trip counts spread"
         how = "under masks" if self.refill is None else "with lane refill"
-        if self.ordering is not None:
+        if self.blocks is not None:
             how += ", iterations ordered by trip counts where those spread"
-        if self.spans is not None:
-            how += ", values of positions apart where spans are neighbours"
+            if self.blocks.spans is not None:
+                how += ", values of positions apart where spans are neighbours"
         return how
 
 
@@ -56,10 +55,11 @@ def choose_divergence(
     options: EmitOptions,
 ) -> Divergence:
     """Returns the choice."""
-    refill, ordering = None, None
+    refill, blocks = None, None
     if shape.width > 1 and shape.row is None:
         refill = find_refill(lanes, target, reduces=bool(accumulation.slot.nbytes))
         ordering = None if refill is not None else find_ordering(lanes, shape.vectors)
+        if ordering is not None:
+            blocks = plan_blocks(facts, accumulation, shape, ordering, target, options)
     apart = lanes.uniformity if refill is None else analyse_uniformity(facts.task, varying=refill.in_lanes)
-    spans = None if ordering is None else plan_spans(facts, accumulation, shape, ordering, target, options)
-    return Divergence(refill, ordering, spans, apart)
+    return Divergence(refill, blocks, apart)

@@ -16,10 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lowering.llvm.host import MEMSET, Cell, External, function
-from lowering.llvm.polls import poll
-from lowering.llvm.types import REGISTER
 from lowering.simd.critical_path import cycles
-from lowering.simd.steps import lanes_below
 from qdtrace.analysis.index.induction import raised_by
 from qdtrace.frozen import frozen
 from qdtrace.ir.carries import carried_params
@@ -30,16 +27,11 @@ from qdtrace.ir.program import Literal, Var, is_global, is_local, ref_type
 from qdtrace.ir.walk import walk_inside
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from lowering.llvm.host import I64, Code, NoAlias
     from lowering.llvm.text import Module
-    from lowering.simd.frame import LaneFrame
     from lowering.simd.lane_facts import LaneFacts
     from qdtrace.ir.program import Atom, Eqn
 
-BLOCK = 4096
-"""Iterations that are sorted together: larger blocks would read memory further apart."""
 ELEMENT = 12
 """Cycles to compute the trip count of an iteration and sort it."""
 SCALE = 64
@@ -126,69 +118,7 @@ def _has_neighbours_inside(lanes: LaneFacts) -> bool:
     return False
 
 
-def emit_ordered(f: LaneFrame, ordering: Ordering) -> None:
-    """Emits iterations %lo .. %hi-1 of a task, block by block, each in its order."""
-    text, room = f.text, BLOCK + f.width * f.vectors
-    numbers, order = (text.slot(f"[{room} x i32]") for _ in range(2))
-    with text.counted("%lo", "%hi", BLOCK, unroll=None) as base:
-        stop = f.scalar.intrinsic("smin", "i64", text.op(f"add i64 {base}, {BLOCK}"), "%hi")
-        count = text.op(f"sub i64 {stop}, {base}")
-        look_at_block(f, ordering, base, stop, lambda place: store_trips(f, ordering, numbers, place))
-        text.do(f"call void @order_numbers(ptr {numbers}, i64 {count}, ptr {order})")
-        emit_in_order(f, base, count, order)
-
-
-def look_at_block(f: LaneFrame, ordering: Ordering, base: str, stop: str, store: Callable[[str], None]) -> None:
-    """Emits `ordering.before` for iterations base .. stop-1, then `store` with each step's place in the block."""
-    index = f.facts.task.index
-    assert index is not None
-    with f.text.counted(base, stop, f.width * f.vectors, unroll=None) as at, f.region(lanes_below(f, at, stop)):
-        f.bind_index(index, at)
-        f.emit(ordering.before)
-        store(f.text.op(f"sub i64 {at}, {base}"))
-
-
-def emit_in_order(f: LaneFrame, base: str, count: str, order: str) -> None:
-    """Emits `count` iterations of a task from `base` on, in the given order."""
-    text, index = f.text, f.facts.task.index
-    assert index is not None
-    f.index, f.neighbours = "", False
-    loops = {e for e in f.facts.task.body.eqns if e.primitive.loops}
-    f.alike = f.uniformity.divergent <= loops
-    kind = REGISTER[index.dtype]
-    first = f.spread(kind, base if kind == "i64" else text.op(f"trunc i64 {base} to {kind}"))
-    with text.counted("0", count, f.width * f.vectors, unroll=None) as at, f.region(lanes_below(f, at, count)):
-        poll(f)
-        f.env[index] = f.each(index.dtype, lambda v: _iteration(f, order, at, first, kind, v))
-        f.emit(f.facts.task.body.eqns)
-    f.neighbours, f.alike = True, False
-
-
-def store_trips(f: LaneFrame, ordering: Ordering, numbers: str, place: str) -> None:
-    """Stores the trip counts of a step of lanes at a place of an array of i32."""
-    d = ordering.first.dtype
-    for v in range(f.vectors):
-        trips = f.vector.binary("sub", f.vector.type(d), f.vector_of(ordering.last, v), f.vector_of(ordering.first, v))
-        if d.bits != 32:
-            how = "trunc" if d.bits == 64 else "sext" if d.is_signed else "zext"
-            trips = f.vector.cast(how, REGISTER[d], trips, "i32")
-        store_step(f, "i32", numbers, place, v, trips)
-
-
-def store_step(f: LaneFrame, kind: str, array: str, place: str, v: int, values: str) -> None:
-    """Stores vector v of the step of lanes at a place of an array."""
-    there = f.text.op(f"getelementptr {kind}, ptr {array}, i64 {f.text.op(f'add i64 {place}, {v * f.width}')}")
-    f.text.do(f"store {f.lanes.of(kind)} {values}, ptr {there}, align 4")
-
-
-def _iteration(f: LaneFrame, order: str, at: str, first: str, kind: str, v: int) -> str:
-    """Returns the iterations of vector v of the step that begins at `at`."""
-    there = f.text.op(f"getelementptr i32, ptr {order}, i64 {f.text.op(f'add i64 {at}, {v * f.width}')}")
-    offsets = f.text.op(f"load {f.lanes.of('i32')}, ptr {there}, align 4")
-    return f.vector.binary("add", f.lanes.of(kind), first, f.vector.cast("zext", "i32", offsets, kind))
-
-
-def define_order_numbers(module: Module, ordering: Ordering, step: int, width: int) -> None:
+def define_order_numbers(module: Module, gain: int, step: int, width: int) -> None:
     """Defines `order_numbers(numbers, count, order)`, which stores the positions of the numbers, sorted if that pays.
 
     It counts the idle lanes of the original order to decide.
@@ -211,7 +141,7 @@ def define_order_numbers(module: Module, ordering: Ordering, step: int, width: i
             begin.value = high
             leave(high >= count)
         idle = longest.value * step - total.value
-        with c.when(idle * ordering.gain <= count * (ELEMENT * SCALE * width)):
+        with c.when(idle * gain <= count * (ELEMENT * SCALE * width)):
             with c.each(0, count, None) as k:
                 order.item("i32", k).store(k.to("i32", "trunc"), "i32")
             c.give()
