@@ -13,6 +13,7 @@ from lowering.gpu.events import EventLog
 from lowering.gpu.fill import FILL
 from lowering.gpu.handler import LAUNCHER_EXPORTS, WORDS, handler_text, imported, launcher_text
 from lowering.gpu.kernels import LoadedTask, Loader, label_of
+from lowering.gpu.padding import padded
 from lowering.gpu.words import Words
 from lowering.legalize.share_code import share_code
 from lowering.llvm.target import Target
@@ -153,11 +154,11 @@ class GpuBackend(NativeBackend[LoadedTask]):
 
     def fitted(self, program: Program, options: Options) -> Program:
         """Returns a program of the final stage as code is made of it: with `deterministic`, sums that have no order."""
-        if not options.deterministic:
-            return program
-        from lowering.gpu.reproducible import reproducible
+        if options.deterministic:
+            from lowering.gpu.reproducible import reproducible
 
-        return reproducible(program, self.machine.accumulation)
+            return reproducible(program, self.machine.accumulation)
+        return padded(program, self.machine.accumulation) if self.device.adds_vectors else program
 
     def pieces(self, shared: SharedCode, options: Options) -> tuple[Layout, list[Piece[LoadedTask]]]:
         """Returns the layout of a program's call and its launches: of a task, or of a series of tasks."""
