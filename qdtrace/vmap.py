@@ -37,7 +37,7 @@ from qdtrace.lanes.staging import most_copied
 from qdtrace.trace.allocation import empty
 from qdtrace.trace.arguments import as_values
 from qdtrace.trace.context import get_current
-from qdtrace.trace.dtypes import mode_for
+from qdtrace.trace.dtypes import as_weak, mode_for
 from qdtrace.trace.loops import ndrange
 from qdtrace.trace.loops import range as qd_range
 from qdtrace.wrapped import Wrapped
@@ -193,7 +193,8 @@ def _map(mapping: Mapping, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         given = list(zip(jax.tree.leaves((args, kwargs)), axes, strict=True))
         found = run_stages(plan, stages, varies, given, mapping.f)
         mapped = ((k, slot) for k, slot in enumerate(plan.slots) if slot is not None)
-        values.update((k, placed(found[k], slot.order.index(0), plan.sizes[0])) for k, slot in mapped)
+        whole = ((k, slot, placed(found[k], slot.order.index(0), plan.sizes[0])) for k, slot in mapped)
+        values.update((k, as_weak(x) if slot.weak else x) for k, slot, x in whole)
         return jax.tree.unflatten(plan.tree, [values[k] for k in range(len(found))])
     with mode_for(slot.dtype for slot in plan.slots if slot is not None):
         outs = [None if slot is None else empty(slot.shape, slot.dtype) for slot in plan.slots]

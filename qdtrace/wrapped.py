@@ -38,6 +38,10 @@ class Wrapped(Generic[P, R_co]):
         carrier: Any = self
         functools.update_wrapper(carrier, f, updated=())  # attributes of f may have the names of methods
 
+    def __reduce__(self) -> str:
+        """Returns the name that `pickle` finds this object by; as Python's functions, it is no value to copy."""
+        return getattr(self, "__qualname__", type(self).__qualname__)
+
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Self: ...
     @overload

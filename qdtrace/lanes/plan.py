@@ -20,7 +20,7 @@ from qdtrace.trace.buffers import Buffer
 from qdtrace.trace.cells import Cell
 from qdtrace.trace.context import LANE, OpenRegion, new_uid
 from qdtrace.trace.diagnosis.explain import explained
-from qdtrace.trace.dtypes import is_key
+from qdtrace.trace.dtypes import as_weak, is_key, is_weak
 from qdtrace.trace.handles import MemoryHandle
 from qdtrace.trace.indexing import as_value
 from qdtrace.trace.refs import is_ref, refusal
@@ -236,6 +236,8 @@ class Slot:
     """Loop per axis; None for an axis of the element."""
     impl: Any = None
     """Implementation of random keys, whose words are stored."""
+    weak: bool = False
+    """True if other operands decide the type of what is computed of the result (`weak_type` of JAX)."""
 
     def index(self, indices: tuple[Any, ...]) -> tuple[Any, ...]:
         """Returns the index of an element in the whole."""
@@ -246,8 +248,10 @@ class Slot:
         whole[self.index(indices)] = jax.random.key_data(element) if is_key(element) else element
 
     def content(self, whole: Any) -> Any:
-        """Returns the buffer of the whole, or the random keys in it."""
-        return whole if self.impl is None else jax.random.wrap_key_data(whole[...], impl=self.impl)
+        """Returns the buffer of the whole, or the array that the results are, if that is no buffer of their type."""
+        if self.impl is not None:
+            return jax.random.wrap_key_data(whole[...], impl=self.impl)
+        return as_weak(whole) if self.weak else whole
 
 
 @frozen
@@ -306,7 +310,7 @@ def slot_of(element: Any, axes: Sequence[int | None], sizes: Sequence[int]) -> S
     if is_key(element):
         words, impl = _words(element)
         return Slot((*shape, *words), jnp.uint32, tuple(order), impl)
-    return Slot(tuple(shape), element.dtype, tuple(order))
+    return Slot(tuple(shape), element.dtype, tuple(order), weak=is_weak(element))
 
 
 def _levels(
@@ -321,7 +325,7 @@ def _levels(
         jax.ShapeDtypeStruct(
             jnp.shape(x) if a is None else _without(x.shape, a),
             jnp.result_type(x) if not hasattr(x, "dtype") else x.dtype,
-            weak_type=a is None and bool(getattr(x, "weak_type", False)),
+            weak_type=is_weak(x.tracer if isinstance(x, Buffer) else x),
         )
         for x, a in zip(leaves, axes, strict=True)
     ]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from qdtrace.errors import TraceTypeError
 
@@ -40,6 +41,17 @@ def default_dtype(value: Any = 0.0, what: str = "memory") -> np.dtype:
     _check_not_keys(value.dtype, what)
     is_numpy = isinstance(value, np.ndarray | np.generic)
     return np.dtype(jax.dtypes.canonicalize_dtype(value.dtype) if is_numpy else value.dtype).newbyteorder("=")
+
+
+def is_weak(value: Any) -> bool:
+    """Returns whether another operand decides the type of what is computed of a value, as for Python's numbers."""
+    return bool(getattr(getattr(value, "aval", value), "weak_type", False))
+
+
+def as_weak(value: Any) -> Any:
+    """Returns an array whose type another operand decides."""
+    value = jnp.asarray(value)
+    return lax.convert_element_type_p.bind(value, new_dtype=value.dtype, weak_type=True, sharding=None)
 
 
 def element_type(dtype: Any, what: str) -> np.dtype:

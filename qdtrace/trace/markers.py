@@ -94,19 +94,23 @@ def _like(aval: ShapedArray, *_: object, **__: object) -> ShapedArray:
     return ShapedArray(aval.shape, aval.dtype)
 
 
+def _content(aval: ShapedArray, *_: object, **__: object) -> ShapedArray:
+    return ShapedArray(aval.shape, aval.dtype, weak_type=aval.weak_type)  # as JAX's arrays, which other dtypes decide
+
+
 def _nothing(*_: object, **__: object) -> list[object]:
     return []
 
 
 def _accessed(handle: ShapedArray, *_: object, slices: Slices, **__: object) -> ShapedArray:
-    return ShapedArray(sliced_shape(slices), handle.dtype)
+    return ShapedArray(sliced_shape(slices), handle.dtype, weak_type=handle.weak_type)
 
 
 alloc_p = _marker("alloc", _allocated, results=1, shown="allocating a buffer")
 """A buffer; no operand: undefined content; one: the value it is filled with. `called`: the user's variable."""
-buffer_p = _marker("buffer", _like, results=1, shown="making a buffer")
+buffer_p = _marker("buffer", _content, results=1, shown="making a buffer")
 """A buffer with the content of an array."""
-read_p = _marker("read", _like, results=1, shown="reading a buffer")
+read_p = _marker("read", _content, results=1, shown="reading a buffer")
 """The whole content of a buffer at this point."""
 assign_p = _marker("assign", _nothing, results=0, shown="`b[...] = v`")
 """Replaces the whole content of a buffer."""
