@@ -197,7 +197,7 @@ def _map(mapping: Mapping, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         values.update((k, as_weak(x) if slot.weak else x) for k, slot, x in whole)
         return jax.tree.unflatten(plan.tree, [values[k] for k in range(len(found))])
     with mode_for(slot.dtype for slot in plan.slots if slot is not None):
-        outs = [None if slot is None else empty(slot.shape, slot.dtype) for slot in plan.slots]
+        outs = [None if slot is None or slot.is_float0 else empty(slot.shape, slot.dtype) for slot in plan.slots]
     values = _unmapped(mapping, plan, args, kwargs)
     if 0 not in plan.sizes and any(out is not None for out in outs):
         parts = _parts(args, kwargs)
@@ -213,7 +213,7 @@ def _map(mapping: Mapping, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
                 if out is not None and slot is not None:
                     slot.store(out, indices, y)
     for k, (out, slot) in enumerate(zip(outs, plan.slots, strict=True)):
-        if out is not None and slot is not None:
+        if slot is not None:
             values[k] = slot.content(out)
     return jax.tree.unflatten(plan.tree, [values[k] for k in range(len(outs))])
 

@@ -239,6 +239,11 @@ class Slot:
     weak: bool = False
     """True if other operands decide the type of what is computed of the result (`weak_type` of JAX)."""
 
+    @property
+    def is_float0(self) -> bool:
+        """True if elements are derivatives of integers, which hold nothing."""
+        return self.dtype == jax.dtypes.float0
+
     def index(self, indices: tuple[Any, ...]) -> tuple[Any, ...]:
         """Returns the index of an element in the whole."""
         return tuple(slice(None) if k is None else indices[k] for k in self.order)
@@ -249,6 +254,8 @@ class Slot:
 
     def content(self, whole: Any) -> Any:
         """Returns the buffer of the whole, or the array that the results are, if that is no buffer of their type."""
+        if self.is_float0:
+            return np.zeros(self.shape, self.dtype)
         if self.impl is not None:
             return jax.random.wrap_key_data(whole[...], impl=self.impl)
         return as_weak(whole) if self.weak else whole

@@ -55,13 +55,12 @@ AbstractRef = _private("state.types", "AbstractRef")
 GSPMDSharding = _private("sharding_impls", "GSPMDSharding")  # an array's sharding as XLA writes it, without a mesh
 batched_device_put = _private("interpreters.pxla", "batched_device_put")  # of arrays of NumPy, without looking at them
 eval_trace = _private("core", "eval_trace")  # the trace that runs what it is given
+folding = _private("config", "eager_constant_folding")  # whether operations on constants run while JAX traces
 weak_types = _private("util", "weakref_cache_key_types")  # of parameters that caches of traces do not keep alive
 ClosedJaxpr = _private("core", "ClosedJaxpr")  # jax 0.12 has none: a jaxpr has its constants
 
-__all__ = [
-    "Jaxpr", "JaxprEqn", "Literal", "Primitive", "Tracer", "Var", "custom_lin_p", "source_info_util",
-    "threefry_prng_impl",
-]  # fmt: skip
+__all__ = ["Jaxpr", "JaxprEqn", "Literal", "Primitive", "Tracer", "Var", "custom_lin_p", "source_info_util",
+           "threefry_prng_impl"]  # fmt: skip
 
 
 class Maker(Primitive):

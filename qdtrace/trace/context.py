@@ -273,7 +273,9 @@ def emit(primitive: Primitive, *operands: object, **params: object) -> Any:
             help="return the new value, or remove @qd.jit from the function: a plain one is given the buffers",
         )
     context.closed_when = None
-    result = primitive.bind(*operands, **params)
+    folding = compat.folding  # on in `jax.ensure_compile_time_eval`, where JAX runs what has no tracer
+    with contextlib.nullcontext() if folding is None or not folding.value else folding(False):
+        result = primitive.bind(*operands, **params)
     trace = compat.trace_of(result)
     if trace is not None:
         context.jax_traces.add(trace)

@@ -152,14 +152,18 @@ def _index_operand(k: Any, axis: int, shape: tuple[int, ...]) -> Any:
         wide = k.dtype in (np.int32, np.int64, np.uint32, np.uint64)
         return k if wide else lax.convert_element_type(k, np.int32)
     if np.ndim(k) > 0:
+        is_mask = getattr(k, "dtype", None) == np.bool_
         raise TraceTypeError.here(
-            f"the index of axis {axis} must be a scalar, got shape {np.shape(k)}",
-            help=vector_in(axis, np.shape(k), len(shape)),
+            f"the index of axis {axis} must be a scalar, got shape {np.shape(k)}{' of bools' if is_mask else ''}",
+            help=MASKED if is_mask else vector_in(axis, np.shape(k), len(shape)),
         )
     raise TraceTypeError.here(
         f"the index of axis {axis} must be an integer, got {getattr(k, 'dtype', type(k).__name__)}",
         help=integer_for(k),
     )
+
+
+MASKED = "in a loop over its elements use `with qd.when(mask[j]):`, or take the whole row, `jnp.where(mask, a, row)`"
 
 
 def _constant_index(k: int) -> np.integer:

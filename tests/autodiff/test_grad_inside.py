@@ -58,3 +58,17 @@ def test_reverse_mode_of_a_known_length_works_inside() -> None:
         return jax.lax.fori_loop(0, 5, lambda _, s: s * jnp.sin(a), a)
 
     np.testing.assert_allclose(qd.vmap(jax.grad(power))(X), jax.vmap(jax.grad(power))(X), rtol=1e-5)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_derivatives_of_integers_hold_nothing(nested: bool) -> None:
+    def pulled_back(a):
+        return jax.vjp(lambda n, t: t * n, jnp.arange(2), a)[1](jnp.ones(2, a.dtype))
+
+    x = jnp.stack([X, X]) if nested else X
+    made, expected = (around(around(pulled_back) if nested else pulled_back)(x) for around in (qd.vmap, jax.vmap))
+    assert made[0].dtype == jax.dtypes.float0
+    assert made[0].shape == expected[0].shape
+    np.testing.assert_array_equal(made[1], expected[1])
+    only = qd.vmap(jax.grad(lambda n, t: t * n, allow_int=True), in_axes=(None, 0))(3, X)
+    assert (only.dtype, only.shape) == (jax.dtypes.float0, X.shape)
