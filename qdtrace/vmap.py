@@ -79,7 +79,7 @@ def vmap(
     >>> def halvings(x):
     ...     return jax.lax.while_loop(lambda s: s[0] > 1, lambda s: (s[0] / 2, s[1] + 1), (x, 0))[1]
     >>> qd.vmap(halvings)(jnp.array([1.0, 2.0, 1000.0]))
-    Array([ 0,  1, 10], dtype=int32)
+    Array([ 0,  1, 10], dtype=int32, weak_type=True)
 
     Args:
         f: a function of one element, written with JAX.
