@@ -1,8 +1,8 @@
 """`qd_packed`, the primitive behind `qd.compact`: elements under a mask, moved to the front of their row in order.
 
 It is linear in the elements. On a CPU long rows are tasks: parts count what they keep, and each moves its own behind
-that of the parts before. All else is a running sum and a scatter of XLA. Masks are (rows, n), elements
-(rows, n, width).
+that of the parts before. On a GPU XLA counts the flags of each 32 elements, and a task moves them. All else is a
+running sum and a scatter of XLA. Masks are (rows, n), elements (rows, n, width).
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.interpreters import ad
 
 from qdtrace.algorithms.rows import in_steps, last_step, with_lanes_first
 from qdtrace.api import jit
 from qdtrace.trace import compat
-from qdtrace.trace.allocation import empty
+from qdtrace.trace.allocation import empty, zeros
 from qdtrace.trace.cells import local
+from qdtrace.trace.conditions import when
 from qdtrace.trace.importer import def_import_rule
 from qdtrace.trace.indexing import as_value
 from qdtrace.trace.loops import ndrange
@@ -33,6 +35,10 @@ LEAST = 1 << 12
 PART = 1 << 14
 """Fewest elements of a part."""
 MOST_PARTS = 64
+WORD = 32
+"""Flags of one word of a mask's bits."""
+OF_THREAD = 4
+"""Elements of a thread of a GPU: a wide load, and a quarter of the blocks, which take longer to start than to run."""
 STEP = 8
 """Elements of one step of a loop over a part: whether all have room is asked once."""
 
@@ -63,6 +69,37 @@ def _by_tasks(mask: Any, *xs: Any, size: int) -> list[Any]:
     if mask.shape[1] < LEAST or size == 0:
         return _by_xla(mask, *xs, size=size)
     return pack_rows(mask, *xs, size=size)
+
+
+def by_words(mask: Any, *xs: Any, size: int) -> list[Any]:
+    """Moves elements by threads, which count the flags before their own in a word of the mask's bits."""
+    rows, n = mask.shape
+    if n < LEAST or size == 0:
+        return _by_xla(mask, *xs, size=size)
+    grouped = jnp.pad(mask, ((0, 0), (0, -n % WORD))).reshape(rows, -1, WORD)
+    words = jnp.sum(grouped.astype(jnp.uint32) << jnp.arange(WORD, dtype=jnp.uint32), axis=2, dtype=jnp.uint32)
+    kept = lax.population_count(words).astype(jnp.int32)
+    ends = jnp.cumsum(kept, axis=1)
+    return [ends[:, -1], *move_rows(words, ends - kept, *xs, size=size)]
+
+
+def _move(words: Any, first: Any, *xs: Any, size: int) -> list[Any]:
+    rows, n = xs[0].shape[:2]
+    outs = [zeros((rows, size, x.shape[2]), x.dtype) for x in xs]
+    for r, group in ndrange(rows, -(-n // OF_THREAD), name="pack_move"):
+        i = group * OF_THREAD
+        own = [jnp.minimum(i + j, n - 1) if n % OF_THREAD else i + j for j in range(OF_THREAD)]
+        ahead = [[x[r, j, 0] for j in own] if x.shape[2] == 1 else None for x in xs]  # loads that wait for no word
+        word, bit = words[r, i // WORD], jnp.uint32(1) << (i % WORD).astype(jnp.uint32)
+        place = first[r, i // WORD] + lax.population_count(word & (bit - 1)).astype(jnp.int32)
+        for j in range(OF_THREAD):
+            is_kept = (word & (bit << j)) != 0
+            with when(is_kept & (place < size)):
+                for out, x, values in zip(outs, xs, ahead, strict=True):
+                    for k in qd_range(x.shape[2]):
+                        out[r, place, k] = x[r, own[j], k] if values is None else values[j]
+            place = place + is_kept.astype(jnp.int32)
+    return outs
 
 
 def _pack(mask: Any, *xs: Any, size: int) -> list[Any]:
@@ -136,6 +173,7 @@ def _clear(outs: Sequence[Any], place: tuple[Any, Any]) -> None:
 
 
 pack_rows: Any = jit(_pack, static_argnames="size", options={"bounds": "unchecked", "vectorize": False})
+move_rows: Any = jit(_move, static_argnames="size", options={"bounds": "unchecked"})
 
 
 def _types(mask: Any, *xs: Any, size: int) -> list[Any]:
@@ -180,7 +218,7 @@ def _mapped(operands: Sequence[Any], axes: Sequence[Any], *, size: int) -> tuple
 
 
 _packed: Any = jit(packed_p.bind, static_argnames="size")
-compat.define(packed_p, _types, _mapped, _by_xla, cpu=_by_tasks)
+compat.define(packed_p, _types, _mapped, _by_xla, cpu=_by_tasks, cuda=by_words, rocm=by_words)
 ad.primitive_jvps[packed_p] = _tangents
 ad.primitive_transposes[packed_p] = _adjoints
 def_import_rule(packed_p, _by_xla)

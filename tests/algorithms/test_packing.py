@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
-from qdtrace.algorithms.packed import LEAST, pack_rows
+from qdtrace.algorithms.packed import LEAST, by_words, pack_rows
 
 DRAW = np.random.default_rng(0)
 LONG = LEAST + 77
 MASK = DRAW.integers(0, 2, LONG).astype(bool)
 X = DRAW.normal(size=LONG).astype(np.float32)
+WAYS = {"by parts": pack_rows, "by words": by_words}
+"""What a CPU does, and a GPU."""
 WEIGHTS = DRAW.normal(size=LONG).astype(np.float32)
 
 
@@ -37,9 +39,10 @@ def test_compact_is_numpys(count: int, size: int | None) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "float16", "bfloat16", "complex64"])
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.99, 1.0])
-def test_parts_of_rows_of_every_dtype(dtype: str, share: float) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_rows_of_every_dtype(way: str, dtype: str, share: float) -> None:
     mask, x = DRAW.random((2, 40_000)) < share, DRAW.normal(size=(2, 40_000, 1)).astype(jnp.dtype(dtype))
-    count, out = pack_rows(mask, x, size=30_000)
+    count, out = WAYS[way](jnp.asarray(mask), jnp.asarray(x), size=30_000)
     for r in range(2):
         assert int(count[r]) == mask[r].sum()
         np.testing.assert_array_equal(out[r], by_numpy(mask[r], x[r], 30_000))
@@ -47,9 +50,11 @@ def test_parts_of_rows_of_every_dtype(dtype: str, share: float) -> None:
 
 @pytest.mark.parametrize("count", [4096, 16387, 100_001])
 @pytest.mark.parametrize("width", [2, 9])
-def test_rows_of_several_elements(count: int, width: int) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_rows_of_several_elements(way: str, count: int, width: int) -> None:
     mask, x = DRAW.integers(0, 2, (1, count)).astype(bool), DRAW.integers(0, 99, (1, count, width))
-    total, out, places = pack_rows(mask, x, np.arange(count)[None, :, None], size=count // 2)
+    xs = (jnp.asarray(v) for v in (mask, x, np.arange(count)[None, :, None]))
+    total, out, places = WAYS[way](*xs, size=count // 2)
     assert int(total[0]) == mask.sum()
     np.testing.assert_array_equal(out[0], by_numpy(mask[0], x[0], count // 2))
     np.testing.assert_array_equal(places[0, :, 0], by_numpy(mask[0], np.arange(count), count // 2))
