@@ -6,7 +6,7 @@ else (`jax.jit`, `jax.vmap` around the call) has none, and derivatives then know
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 from jax.core import Tracer
@@ -61,7 +61,7 @@ class BoundsFrom:
         known = (pair for leaves, limits in pairs for pair in zip(leaves, limits, strict=True))
         return [(numbers[id(x)], limits) for x, limits in known if id(x) in numbers and limits is not None]
 
-    def _leaves(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Iterator[list[Any]]:
+    def _leaves(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Iterator[list[object]]:
         for name, position in self.places:
             is_given = position is not None and position < len(args)
             yield jax.tree.leaves(args[position] if is_given else kwargs.get(name))  # type: ignore[index]

@@ -84,7 +84,7 @@ def _abstract_eval(*operands: ShapedArray, staged: StagedProgram, origin: Origin
 
 
 def _run_on(name: str) -> Callable[..., object]:
-    def lower(ctx: object, *values: object, staged: StagedProgram, origin: Origin | None) -> object:
+    def lower(ctx: mlir.LoweringRuleContext, *values: object, staged: StagedProgram, origin: Origin | None) -> object:
         shared = compat.device_count(ctx) > 1
         carried = "export" if compat.is_export(ctx) else "executable" if staged.options.portable else None
 

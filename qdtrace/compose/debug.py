@@ -13,7 +13,7 @@ not need.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -31,6 +31,8 @@ from qdtrace.trace.dtypes import mode_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from jax import Array
 
     from qdtrace.compose.staged_program import StagedProgram
     from qdtrace.errors import Loc
@@ -50,7 +52,7 @@ def _is_news(record: logging.LogRecord) -> bool:
 logging.getLogger(compat.CALLBACK_LOGGER).addFilter(_is_news)
 
 
-def run_checked(staged: StagedProgram, operands: Sequence[Any], *, shared: bool = False) -> list[object]:
+def run_checked(staged: StagedProgram, operands: Sequence[Array], *, shared: bool = False) -> list[object]:
     """Runs the traced program, before any pass, in the interpreter with all its checks; `shared`: failures are reported
     later. Raises BackendError if JAX has no CPU to run it on."""
     from qdtrace.interpret.reference import evaluate  # only here: loading it would delay every import of the package

@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from dataclasses import field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import jax
 from jax.interpreters import ad, batching, mlir, partial_eval
@@ -40,6 +40,7 @@ from qdtrace.trace.dtypes import as_jax, is_x64, kept_by_mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import Any
 
     from jax import Array
     from jax.core import ShapedArray
@@ -51,7 +52,11 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Program, Var
 
     Mask = tuple[bool, ...]
+    Tangents = Sequence[Array | ad.Zero]
     Levels = tuple[tuple[int, tuple[Mask, ...]], ...]
+
+
+T = TypeVar("T")
 
 
 @frozen
@@ -115,7 +120,7 @@ class Derivative:
         adjoints = 0 if self.wrt is None else sum(self.out)
         return [sum(self.given) + len(self.residuals), adjoints, *map(sum, self.directions)]
 
-    def split(self, operands: Sequence[Any]) -> list[list[Any]]:
+    def split(self, operands: Sequence[T]) -> list[list[T]]:
         """Splits operands into groups."""
         left = iter(operands)
         return [[next(left) for _ in range(n)] for n in self.groups()]
@@ -210,7 +215,7 @@ def derivative(spec: Derivative, groups: Iterable[Sequence[ArrayLike]]) -> list[
     return derivative_p.bind(*operands, spec=spec)
 
 
-def _is_zero(tangent: object) -> bool:
+def _is_zero(tangent: Any) -> bool:
     return type(tangent) is ad.Zero or getattr(tangent, "dtype", None) == jax.dtypes.float0
 
 
@@ -236,11 +241,11 @@ def reached_by(base: StagedProgram, mask: Mask) -> Mask:
     return tuple(v in found for v in program.results)
 
 
-def _known(operand: Any) -> Any:
+def _known(operand: Array) -> Array:
     return ad.instantiate_zeros(ad.Zero(operand.aval)) if ad.is_undefined_primal(operand) else operand
 
 
-def _direction(tangents: Sequence[object]) -> tuple[Mask, list[Any]]:
+def _direction(tangents: Sequence[Any]) -> tuple[Mask, list[Array]]:
     """Returns the mask and the parts of a direction."""
     mask = tuple(not _is_zero(t) for t in tangents)
     return mask, [t for t in tangents if not _is_zero(t)]
@@ -250,7 +255,7 @@ def _direction(tangents: Sequence[object]) -> tuple[Mask, list[Any]]:
 
 
 def jvp_of_call(
-    primals: Sequence[Array], tangents: Sequence[Array | ad.Zero], *, staged: StagedProgram, origin: Origin | None
+    primals: Sequence[Array], tangents: Tangents, *, staged: StagedProgram, origin: Origin | None
 ) -> tuple[list[Array], list[Array | ad.Zero]]:
     """Returns the results of a call and their tangents, of a batched one by batching the derivative of one call.
 
@@ -306,12 +311,12 @@ def one_of(base: StagedProgram, mask: Mask, known: Mask) -> tuple[StagedProgram,
     return base, levels, givens
 
 
-def _jvp_of_derivative(operands: Sequence[object], tangents: Sequence[object], *, spec: Derivative) -> object:
+def _jvp_of_derivative(operands: Sequence[Array], tangents: Tangents, *, spec: Derivative) -> object:
     outs = derivative_p.bind(*operands, spec=spec)
     return outs, tangents_of_derivative(spec, operands, tangents) or list(map(zero_tangent, outs))
 
 
-def tangents_of_derivative(spec: Derivative, operands: Sequence[object], tangents: Sequence[object]) -> list[Array]:
+def tangents_of_derivative(spec: Derivative, operands: Sequence[Array], tangents: Sequence[Any]) -> list[Array]:
     """Returns the tangents of a derivative, or none if all are zero.
 
     It is linear in operands that JAX does not know: parameters among them are `absent`, others are taken as zero.
@@ -324,7 +329,7 @@ def tangents_of_derivative(spec: Derivative, operands: Sequence[object], tangent
     is_joint = spec.wrt is not None and any(not _is_zero(t) for t in changes[1]) and has_backward(spec.base)
     linear = 2 if is_joint else 1
 
-    def parts(groups: Sequence[Sequence[Any]]) -> list[Any]:
+    def parts(groups: Sequence[Sequence[T]]) -> list[T]:
         return [*groups[0][:own], *(x for group in groups[1:linear] for x in group)]
 
     found, direction = _direction(parts(changes))

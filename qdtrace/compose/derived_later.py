@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from jax.interpreters import ad
 
@@ -11,9 +11,13 @@ from qdtrace.compose.call import call_p, derivative_p
 from qdtrace.compose.garbage import paused_garbage_collection
 from qdtrace.compose.loop_derivative import loop_p
 
+if TYPE_CHECKING:
+    from typing import Any
+
+
 
 @paused_garbage_collection()
-def _run(number: int, *operands: Any, **params: Any) -> Any:
+def _run(number: int, *operands: Any, **params: Any) -> object:
     """Runs one of JAX's rules for calls and loops around them."""
     # Loaded here: they load `autodiff`, which only derivatives need.
     from qdtrace.compose.derivative import jvp_of_call

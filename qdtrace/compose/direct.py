@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import jax
 from jax.interpreters import ad, mlir
@@ -14,6 +14,7 @@ from qdtrace.trace import compat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Any
 
     from jax import Array
 
@@ -36,7 +37,7 @@ def runs_by(
     def run(*operands: Array, **params: Any) -> list[Array]:
         return run_now(compiled(params[key]), operands, params[key].program.name)
 
-    def refuse(ctx: Any, *_: object, **params: Any) -> NoReturn:
+    def refuse(ctx: mlir.LoweringRuleContext, *_: object, **params: Any) -> NoReturn:
         needs, got = " or ".join(PLATFORMS), ", ".join(ctx.module_context.platforms)
         text = f"{params[key].program.name}: needs the platform {needs}, got {got}"
         raise BackendError(text, help="run under JAX_PLATFORMS=cpu")

@@ -9,7 +9,7 @@ Only `qd.jit` knows its own donations: what `jax.jit(..., donate_argnums=...)` a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 from jax.core import Tracer
@@ -21,6 +21,8 @@ from qdtrace.trace.markers import read_p
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from jax import Array
+
     from qdtrace.trace.tree import Root
 
 
@@ -30,7 +32,7 @@ def donated_leaves(
     kwargs: Mapping[str, object],
     argnums: int | Sequence[int],
     argnames: str | Iterable[str],
-) -> list[object]:
+) -> list[Array]:
     """Returns the tracers among donated arguments, in order. As in JAX, positions imply names and names positions."""
     nums = {argnums} if isinstance(argnums, int) else set(argnums)
     names = {argnames} if isinstance(argnames, str) else set(argnames)
@@ -46,15 +48,15 @@ def donated_leaves(
     return [x for x in jax.tree.leaves(chosen) if isinstance(x, Tracer)]
 
 
-def pair_results(root: Root, donated: Sequence[Any]) -> dict[object, object]:
+def pair_results(root: Root, donated: Sequence[Array]) -> dict[object, object]:
     """Maps variables of returned buffers to the donated argument in whose memory JAX wants them."""
     if not donated:
         return {}
     reads = {eqn.outvars[0]: eqn.invars[0] for eqn in root.items if eqn.primitive is read_p}
-    waiting: dict[tuple[Any, Any], list[Any]] = {}
+    waiting: dict[tuple[tuple[int, ...], object], list[Array]] = {}
     for x in reversed(donated):
         waiting.setdefault((x.aval.shape, x.aval.dtype), []).append(x)
-    pairs: dict[Any, Any] = {}
+    pairs: dict[object, object] = {}
     for result in root.results:
         left = waiting.get((result.aval.shape, result.aval.dtype))
         argument = left.pop() if left else None

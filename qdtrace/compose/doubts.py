@@ -7,7 +7,7 @@ it looks at the arrays that those were given.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from qdtrace.ir.program import ref_type
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
+    from typing import Any
 
     from qdtrace.analysis.accesses import Accesses, Race
     from qdtrace.ir.program import Var
@@ -38,7 +39,7 @@ class Doubt(NamedTuple):
     kept: Race | None = None
     """The race of stores of which any may stay, which is one of gradients alone."""
 
-    def settle(self, leaves: Sequence[Any]) -> Doubt | None:
+    def settle(self, leaves: Sequence[object]) -> Doubt | None:
         """Warns of a race that the arguments of a call make; returns what is left of the doubt."""
         if self.kept is not None:
             if not any(map(is_linearised, leaves)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 import jax
 import numpy as np
@@ -11,13 +11,21 @@ import numpy as np
 from qdtrace.compose.byte_order import is_foreign, native
 from qdtrace.errors import TraceTypeError
 
+if TYPE_CHECKING:
+    from typing import Any
 
-def convert_foreign(tree: object) -> tuple[Any, bool]:
+    from jax import Array
+
+
+T = TypeVar("T")
+
+
+def convert_foreign(tree: T) -> tuple[T, bool]:
     """Returns a pytree with arrays of other libraries as JAX arrays and NumPy's in the byte order of this machine, and
     whether one was changed."""
     changed = False
 
-    def one(x: Any) -> Any:
+    def one(x: Any) -> object:
         nonlocal changed
         if is_foreign(x):
             changed = True
@@ -30,7 +38,7 @@ def convert_foreign(tree: object) -> tuple[Any, bool]:
     return jax.tree.map(one, tree), changed
 
 
-def _from_dlpack(x: Any) -> Any:
+def _from_dlpack(x: Any) -> Array | np.ndarray:
     """Returns an array of another library as one of JAX, or of NumPy where its strides leave gaps, which JAX refuses.
 
     Raises TraceTypeError for one that neither takes, such as a tensor of torch that requires a gradient.
@@ -49,7 +57,7 @@ def _from_dlpack(x: Any) -> Any:
         ) from None
 
 
-def to_jax(tree: Any) -> Any:
+def to_jax(tree: T) -> T:
     """Returns the pytree with arrays that JAX takes: see `convert_foreign`."""
     return convert_foreign(tree)[0]
 

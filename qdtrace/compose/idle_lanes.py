@@ -10,7 +10,7 @@ run. Loops and conditions without calls that may fail are left to JAX.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -24,13 +24,16 @@ from qdtrace.trace.compat import Primitive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Any
 
     from jax import Array
 
     from qdtrace.trace.compat import Jaxpr
-    from qdtrace.trace.jaxprs import AnyJaxpr
+    from qdtrace.trace.jaxprs import AnyJaxpr, ClosedJaxpr
 
     Axes = Sequence[int | None]
+    Rule = Callable[..., object]
+    Branches = Sequence[ClosedJaxpr]
 
 busy_p = Primitive("qd_busy")
 """`busy(needed, *operands)` returns the operands; an idle lane gets those of a lane where `needed` holds."""
@@ -77,7 +80,7 @@ def _may_fail(jaxpr: Jaxpr) -> bool:
     return False
 
 
-def _while_rule(usual: Callable[..., Any]) -> Callable[..., Any]:
+def _while_rule(usual: Rule) -> Rule:
     def rule(axis: object, operands: Sequence[Array], dims: Axes, **params: Any) -> object:
         test, step = params["cond_jaxpr"], params["body_jaxpr"]
         if all(d is None for d in dims) or not _calls([step]):  # JAX asks for loops that do not differ, too
@@ -97,8 +100,8 @@ def _while_rule(usual: Callable[..., Any]) -> Callable[..., Any]:
     return rule
 
 
-def _cond_rule(usual: Callable[..., Any]) -> Callable[..., Any]:
-    def rule(axis: object, operands: Sequence[Array], dims: Axes, *, branches: Sequence[Any], **params: Any) -> object:
+def _cond_rule(usual: Rule) -> Rule:
+    def rule(axis: object, operands: Sequence[Array], dims: Axes, *, branches: Branches, **params: object) -> object:
         if dims[0] is None or "branches_platforms" in params or not _calls(branches):
             return usual(axis, operands, dims, branches=branches, **params)
         index = compat.array_type((), operands[0].dtype, [jax.typeof(operands[0])])
@@ -108,7 +111,7 @@ def _cond_rule(usual: Callable[..., Any]) -> Callable[..., Any]:
     return rule
 
 
-def _taken(number: int, branch: Any) -> Callable[..., Any]:
+def _taken(number: int, branch: ClosedJaxpr) -> Callable[..., Sequence[Array]]:
     """Returns a branch that runs for the lanes that take it only."""
 
     def run(index: Array, *operands: Array) -> Sequence[Array]:

@@ -6,7 +6,7 @@ Only for warnings. Arguments of bodies of `lax` loops are known to nobody before
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -17,6 +17,9 @@ from qdtrace.trace.source import is_jax_file
 
 if TYPE_CHECKING:
     from types import FrameType
+    from typing import Any
+
+    from jax.typing import ArrayLike
 
 _LANES = 4
 """Number of calls of a `jax.vmap` that are looked at."""
@@ -46,7 +49,7 @@ def is_linearised(value: object) -> bool:
     return isinstance(value, Tracer)
 
 
-def _argument(tracer: object) -> Any:
+def _argument(tracer: object) -> ArrayLike | None:
     """Returns the argument of the `jax.jit` that a tracer stands for; None if it is none."""
     variables, own = compat.arguments_of(tracer), compat.variable_of(tracer)
     at = next((n for n, v in enumerate(variables) if v is own), None)
@@ -59,7 +62,7 @@ def _argument(tracer: object) -> Any:
     return None
 
 
-def _arguments_of_call(trace: object) -> list[Any] | None:
+def _arguments_of_call(trace: object) -> list[ArrayLike] | None:
     """Returns the arguments of the `jax.jit` that a trace was begun for; None where another function began it: what
     `lax.cond`, `jax.checkpoint` and such pass on are no arguments of the call around them."""
     frame: FrameType | None = sys._getframe()  # pyright: ignore[reportPrivateUsage]

@@ -7,7 +7,7 @@ access depends on the check. Otherwise a load takes the nearest element, and oth
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 import numpy as np
@@ -26,10 +26,15 @@ from qdtrace.trace.source import eqn_loc
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from jax import Array
+    from jax.typing import ArrayLike
+
     from qdtrace.compose.segment import BufferState
     from qdtrace.compose.stager import Stager
     from qdtrace.trace import jaxprs
     from qdtrace.trace.compat import JaxprEqn
+
+    Index = slice | ArrayLike
 
 
 def large_access(stager: Stager, eqn: JaxprEqn) -> None:
@@ -54,12 +59,12 @@ def large_access(stager: Stager, eqn: JaxprEqn) -> None:
 
 
 def _safe_indices(
-    stager: Stager, eqn: JaxprEqn, state: BufferState, atoms: Sequence[Any], *, loads: bool
-) -> tuple[Any, ...]:
+    stager: Stager, eqn: JaxprEqn, state: BufferState, atoms: Sequence[jaxprs.Atom], *, loads: bool
+) -> tuple[Index, ...]:
     """Returns an index for each axis: static slices, and JAX values for the traced indices `atoms`."""
     traced = iter(atoms)
     shape = state.shape[: len(eqn.params["slices"])]
-    out: list[Any] = []
+    out: list[Index] = []
     for axis, (entry, size) in enumerate(zip(eqn.params["slices"], shape, strict=True)):
         if entry is not None:
             out.append(slice(*entry))
@@ -75,7 +80,7 @@ def _safe_indices(
     return tuple(out)
 
 
-def _checked(stager: Stager, eqn: JaxprEqn, atom: jaxprs.Atom, names: dict[str, Any], size: int) -> Any:
+def _checked(stager: Stager, eqn: JaxprEqn, atom: jaxprs.Atom, names: dict[str, object], size: int) -> ArrayLike:
     """Returns the index, from a program that fails if it is out of bounds; 0 if the access does not happen."""
     stager.flush()  # a program of its own, which has no derivative: no item of the function stands for the check
     with stager.segment.serial_builder(eqn_loc(eqn)) as builder:
@@ -95,8 +100,8 @@ def _checked(stager: Stager, eqn: JaxprEqn, atom: jaxprs.Atom, names: dict[str, 
     return stager.value(var)
 
 
-def _limited(index: object, size: int, *, loads: bool) -> Any:
-    index = jnp.asarray(index)
+def _limited(given: ArrayLike, size: int, *, loads: bool) -> Array:
+    index = jnp.asarray(given)
     if index.dtype.itemsize < 4:
         index = index.astype(jnp.int32)
     nearest = jnp.clip(index, 0, max(size - 1, 0))

@@ -7,7 +7,7 @@ ended may have left the range of indices for which the body is valid, so its lan
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -33,8 +33,14 @@ if TYPE_CHECKING:
 
     from qdtrace.trace.compat import Primitive
 
-    Values = Sequence[Any]
+    Values = Sequence[Array]
     Mask = Sequence[bool]
+    Run = Callable[..., list[Array]]
+    Batched = tuple[list[Array], Sequence[int | None]]
+    """Results and their axes."""
+
+
+T = TypeVar("T")
 
 
 class Batch:
@@ -58,11 +64,11 @@ class Batch:
             state = [m or a for m, a in zip(before[len(loop.used) :], after, strict=True)]
             self.axes = (*before[: len(loop.used)], *state)
 
-    def _differing(self, function: Callable[[Values, Values], Any], types: Values) -> list[bool]:
+    def _differing(self, function: Callable[[Values, Values], object], types: Sequence[ShapedArray]) -> list[bool]:
         """Returns the mask of results of a function of used values and state that differ between elements."""
         found: list[bool] = []
 
-        def traced(used: Values, state: Values) -> Any:
+        def traced(used: Values, state: Values) -> object:
             outs = function(used, state)
             found[:] = map(compat.is_batched, jax.tree.leaves(outs))
             return outs
@@ -73,7 +79,7 @@ class Batch:
     def _split(self, values: Values) -> tuple[Values, Values]:
         return self.loop.split(values)[:2]
 
-    def _mapped(self, function: Callable[[Values, Values], Any], out: object) -> Callable[[Values, Values], Any]:
+    def _mapped(self, function: Callable[[Values, Values], T], out: object) -> Callable[[Values, Values], T]:
         """Maps a function of one element over all elements."""
         axes = [0 if m else None for m in self.axes]
         mapped = jax.vmap(lambda *values: function(*self._split(values)), axes, out, axis_size=self.size)
@@ -99,7 +105,7 @@ class Batch:
         new = [self._where(on, n, o) for n, o in zip(self.step(*self._split(values)), old, strict=True)]
         return [jnp.logical_and(on, self.test(used, new)), *new]
 
-    def run(self, primitive: Primitive, values: Values, others: Values, **params: Any) -> list[Array]:
+    def run(self, primitive: Primitive, values: Values, others: Values, **params: object) -> list[Array]:
         """Applies the primitive to the loop of all elements."""
         used, state = self._split(values)
         test, step = self.test, self.step
@@ -112,14 +118,14 @@ class Batch:
         return outs[1:] if self.varies and primitive is loop_p else outs
 
 
-FUNCTIONS: dict[Any, Callable[..., list[Array]]] = {loop_p: run, directional_p: directional, adjoints_p: adjoints_along}
+FUNCTIONS: dict[Primitive, Run] = {loop_p: run, directional_p: directional, adjoints_p: adjoints_along}
 """The function that each primitive runs."""
 
 
-def batching_rule(primitive: Primitive) -> Callable[..., Any]:
+def batching_rule(primitive: Primitive) -> Callable[..., Batched]:
     """Returns JAX's batching rule of a loop, or of a derivative of it."""
 
-    def batched(operands: Values, dims: Sequence[int | None], *, loop: Loop, **params: Any) -> Any:
+    def batched(operands: Values, dims: Sequence[int | None], *, loop: Loop, **params: object) -> Batched:
         operands, given, size = leading(operands, dims)
         if any(given[: loop.count]):
             return _batched(primitive, operands, given, size, loop, params)
@@ -129,7 +135,7 @@ def batching_rule(primitive: Primitive) -> Callable[..., Any]:
     return batched
 
 
-def _at_one_point(primitive: Any, given: Mask, size: int, loop: Loop, params: dict[str, object]) -> Callable[..., Any]:
+def _at_one_point(primitive: Primitive, given: Mask, size: int, loop: Loop, params: dict[str, object]) -> Run:
     """Returns the function of directions or adjoints at one point, for all of which the loop runs once.
 
     Its derivatives are those of a loop that runs for each.
@@ -147,7 +153,7 @@ def _at_one_point(primitive: Any, given: Mask, size: int, loop: Loop, params: di
 
 def _batched(
     primitive: Primitive, operands: Values, given: Mask, size: int, loop: Loop, params: dict[str, object]
-) -> tuple[list[Array], list[int | None]]:
+) -> Batched:
     """Returns results of a loop that runs for all elements, and their axes."""
     count, axes = loop.count, list(given[: loop.count])
     values, others = operands[:count], operands[count:]

@@ -9,7 +9,7 @@ from the checkpoint before them, and keeps some of those in a second stack on th
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -26,8 +26,18 @@ if TYPE_CHECKING:
 
     from jax import Array
     from jax.core import ShapedArray
+    from jax.typing import ArrayLike
 
-    Values = Sequence[Any]
+    from qdtrace.trace.jaxprs import ClosedJaxpr
+
+    Values = Sequence[Array]
+    Tangents = Sequence[Array | ad.Zero]
+    Arrays = tuple[Array, ...]
+    Stack = tuple[Array, Array, Arrays]
+    """Number of kept states, iteration of each, and the states."""
+    Backward = tuple[Array, Array, Arrays, Arrays, Arrays]
+    Sweep = tuple[Arrays, Array, Array, Array, Arrays]
+    Advance = tuple[Array, Array, Arrays, Array, Arrays]
 
 T = TypeVar("T")
 
@@ -94,13 +104,13 @@ class Loop:
 
 
 def while_loop(
-    condition: Callable[[Any], Any], body: Callable[[Any], Any], initial: Any, stack_bytes: int
-) -> Any:
+    condition: Callable[[T], object], body: Callable[[T], T], initial: T, stack_bytes: int
+) -> T:
     """Runs `lax.while_loop` with a reverse, whose stacks take `stack_bytes`, or six states if those are larger."""
     leaves, tree = jax.tree.flatten(initial)
     leaves = [jnp.asarray(x) for x in leaves]
 
-    def closed(function: Callable[[Any], Any]) -> Any:
+    def closed(function: Callable[[T], object]) -> ClosedJaxpr:
         return jax.make_jaxpr(lambda *values: jax.tree.leaves(function(jax.tree.unflatten(tree, values))))(*leaves)
 
     tested, stepped = closed(condition), closed(body)
@@ -134,7 +144,7 @@ def while_loop(
     return jax.tree.unflatten(tree, whole(used, loop_p.bind(*used, *state, loop=loop)))
 
 
-def _as_varying(values: Values, tree: Any) -> Any:
+def _as_varying(values: Values, tree: T) -> T:
     """Returns a pytree whose arrays vary over the devices of a `shard_map` if they or the values do."""
     leaves, structure = jax.tree.flatten(tree)
     return jax.tree.unflatten(structure, compat.with_common_axes([*values, *leaves])[len(values) :])
@@ -146,7 +156,7 @@ def run(*operands: Array, loop: Loop) -> list[Array]:
     return list(jax.lax.while_loop(lambda s: loop.test(used, s), lambda s: tuple(loop.step(used, s)), tuple(initial)))
 
 
-def is_float(value: Any) -> bool:
+def is_float(value: object) -> bool:
     """Returns whether a value, or a type, has a derivative: floats and complex numbers have."""
     return bool(jnp.issubdtype(jnp.result_type(value), jnp.inexact))
 
@@ -171,7 +181,7 @@ def adjoints(*operands: Array, loop: Loop) -> list[Array]:
     positions = jnp.zeros(loop.between, jnp.int32)
     zeros = tuple(jnp.zeros_like(v) for v in used if is_float(v))
 
-    def back(k: Array, carry: Any) -> Any:
+    def back(k: Array, carry: Backward) -> Backward:
         count, positions, inner, of_used, of_state = carry
         t = trips - 1 - k
         start, state = jax.lax.cond(
@@ -231,7 +241,7 @@ def _slot(t: Array, most: int) -> Array:
 def _sweep(loop: Loop, used: Values, initial: Values) -> tuple[Array, Array, tuple[Array, ...]]:
     """Runs the loop forward; returns its trip count, the stride and the kept states."""
 
-    def step(carry: Any) -> Any:
+    def step(carry: Sweep) -> Sweep:
         state, t, following, stride, kept = carry
         is_next = t == following
         stride = jnp.where(jnp.logical_and(is_next, t > loop.most * stride), 2 * stride, stride)
@@ -245,14 +255,14 @@ def _sweep(loop: Loop, used: Values, initial: Values) -> tuple[Array, Array, tup
     return trips, stride, kept
 
 
-def _advance(loop: Loop, used: Values, span: tuple[Array, Array], state: Values, stack: Any) -> Any:
+def _advance(loop: Loop, used: Values, span: tuple[Array, Array], state: Values, stack: Stack) -> tuple[*Stack, Values]:
     """Runs the loop from one iteration to another and keeps states in half of the free slots."""
     start, stop = span
     count, positions, inner = stack
     half = jnp.maximum((loop.between - count + 1) // 2, 1)
     distance = (stop - start) // (half + 1) + 1
 
-    def step(at: Array, carry: Any) -> Any:
+    def step(at: Array, carry: Advance) -> Advance:
         count, positions, inner, following, state = carry
         state = tuple(loop.step(used, state))
         wanted = jnp.logical_and(at + 1 == following, jnp.logical_and(at + 1 < stop, count < loop.between))
@@ -272,7 +282,7 @@ def _advance(loop: Loop, used: Values, span: tuple[Array, Array], state: Values,
 
 
 def _primitive(
-    name: str, function: Callable[..., list[Array]], types: Callable[[Values, Loop], list[ShapedArray]]
+    name: str, function: Callable[..., list[Array]], types: Callable[[Sequence[ShapedArray], Loop], list[ShapedArray]]
 ) -> Primitive:
     made = Primitive(name)
     made.multiple_results = True
@@ -303,19 +313,19 @@ directional_p = _primitive("qd_loop_directional", directional, lambda _, loop: _
 adjoints_p = _primitive("qd_loop_adjoints", adjoints_along, lambda operands, loop: _floats(operands[: loop.count]))
 
 
-def _filled(values: Values, tangents: Values) -> list[Array]:
+def _filled(values: Values, tangents: Tangents) -> list[Array]:
     """Returns the tangents of float operands, with zeros for those that are symbolic."""
     pairs = [(v, t) for v, t in zip(values, tangents, strict=True) if is_float(v)]
-    return [jnp.zeros_like(v) if type(t) is ad.Zero else t for v, t in pairs]
+    return [jnp.zeros_like(v) if isinstance(t, ad.Zero) else t for v, t in pairs]
 
 
-def _jvp(values: Values, tangents: Values, *, loop: Loop) -> object:
+def _jvp(values: Values, tangents: Tangents, *, loop: Loop) -> object:
     outs = loop_p.bind(*values, loop=loop)
     found = iter(directional_p.bind(*values, *_filled(values, tangents), loop=loop))
     return outs, [next(found) if is_float(v) else zero_tangent(v) for v in outs]
 
 
-def _jvp_of_directional(operands: Values, tangents: Values, *, loop: Loop) -> object:
+def _jvp_of_directional(operands: Values, tangents: Tangents, *, loop: Loop) -> object:
     outs, count = directional_p.bind(*operands, loop=loop), loop.count
     turned = _filled(operands[count:], tangents[count:])
     if all(type(t) is ad.Zero for t in tangents[:count]):  # linear in all others
@@ -325,7 +335,7 @@ def _jvp_of_directional(operands: Values, tangents: Values, *, loop: Loop) -> ob
     return outs, directional_p.bind(*at, *direction, loop=loop.along)[len(outs) :]
 
 
-def _jvp_of_adjoints(operands: Values, tangents: Values, *, loop: Loop, order: int) -> object:
+def _jvp_of_adjoints(operands: Values, tangents: Tangents, *, loop: Loop, order: int) -> object:
     # a rule for reverse mode need not be linear in adjoints: they are operands as all others are
     outs = adjoints_p.bind(*operands, loop=loop, order=order)
     return outs, adjoints_p.bind(*operands, *_filled(operands, tangents), loop=loop, order=order + 1)
@@ -340,7 +350,7 @@ def _transpose_of_adjoints(cotangents: Values, *operands: Array, loop: Loop, ord
     """Returns the transpose in the last operands: adjoints are the transpose of tangents, along the `cotangents`."""
     given, own = [ad.instantiate_zeros(c) for c in cotangents], _own(operands, loop, order)
 
-    def along(*values: Array, order: int) -> Any:
+    def along(*values: Array, order: int) -> ArrayLike:
         """Returns the product of the adjoints of one order less and `given`."""
         last = _own(values, loop, order)
         if not order:

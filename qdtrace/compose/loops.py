@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -21,10 +21,14 @@ from qdtrace.trace.markers import break_p
 from qdtrace.trace.tree import hints_of, inner_equations
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from typing import Any
+
+    from jax.typing import ArrayLike
 
     from qdtrace.compose.stager import Stager
     from qdtrace.trace.compat import JaxprEqn
+
+    Contents = tuple[Any, ...]
 
 batching.fancy_primitive_batchers.update(RULES)
 for _primitive in FUNCTIONS:
@@ -57,7 +61,7 @@ def loop_of_tasks(stager: Stager, region: JaxprEqn) -> None:
         stager.flush()
     index = {s: k for k, s in enumerate(states)}
 
-    def inside(values: Sequence[Any]) -> tuple[Stager, list[BufferState]]:
+    def inside(values: Contents) -> tuple[Stager, list[BufferState]]:
         inner = stager.another()
         local = [BufferState(s.shape, s.dtype, v, hint=s.hint) for s, v in zip(states, values, strict=True)]
         for v in used:
@@ -66,7 +70,7 @@ def loop_of_tasks(stager: Stager, region: JaxprEqn) -> None:
         inner.note_uses(items, [v for v in used if isinstance(stager.env[v], BufferState)])
         return inner, local
 
-    def evaluate(values: Sequence[object]) -> Any:
+    def evaluate(values: Contents) -> ArrayLike:
         inner, local = inside(values)
         if not is_literal(test):
             inner.last_use[test] = len(items)
@@ -81,11 +85,11 @@ def loop_of_tasks(stager: Stager, region: JaxprEqn) -> None:
             )
         return result
 
-    def condition(carry: tuple[Any, Sequence[Any]]) -> Any:
+    def condition(carry: tuple[ArrayLike, Contents]) -> ArrayLike:
         goes_on, values = carry
         return jax.lax.cond(goes_on, evaluate, lambda _: jnp.bool_(False), values) if guarded else evaluate(values)
 
-    def body(carry: tuple[Any, Sequence[Any]]) -> tuple[Any, tuple[Any, ...]]:
+    def body(carry: tuple[ArrayLike, Contents]) -> tuple[ArrayLike, Contents]:
         inner, local = inside(carry[1])
         nonlocal is_tied
         inner.run(iteration.eqns)

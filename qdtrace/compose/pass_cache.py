@@ -23,7 +23,7 @@ import platform
 from dataclasses import asdict, fields, replace
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import jax
 import numpy as np
@@ -46,6 +46,7 @@ from qdtrace.trace import compat
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
+    from typing import Any
 
     from qdtrace.analysis.machine import Machine
     from qdtrace.config import Options
@@ -190,7 +191,7 @@ def _versions() -> tuple[str, ...]:
     return source, np.__version__, jax.__version__, platform.python_version(), str(_FORMAT)
 
 
-def _reducer(kind: type[Any]) -> Callable[[Any], tuple[type[Any], tuple[Any, ...]]]:
+def _reducer(kind: type[Any]) -> Callable[[object], tuple[type, tuple[object, ...]]]:
     parts = attrgetter(*(f.name for f in fields(kind)))
     return lambda value: (kind, parts(value))
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jaxlib
@@ -34,6 +34,10 @@ from qdtrace.trace import compat
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
+    from typing import Any
+
+    from jax import Array
+    from jax.typing import ArrayLike
 
     from qdtrace.compose.request import Request
     from qdtrace.compose.source import Source
@@ -52,9 +56,9 @@ class Kept:
     name: str
     """The key of the function."""
     program: Program
-    operands: Sequence[Any]
+    operands: Sequence[int | ArrayLike]
     """The number of an argument, or an array, for each operand of the call."""
-    results: Any
+    results: object
     """The function's results, with the number of an argument or of a result of the call (from -1 down) for each."""
     has_primal: bool
     """True if each result of the program has a variable."""
@@ -87,7 +91,7 @@ def results_of(request: Request) -> object:
     return results
 
 
-def _trace(request: Request) -> tuple[Any, Call | None]:
+def _trace(request: Request) -> tuple[object, Call | None]:
     """Returns the results of a function, and the call of a program if there is one alone."""
     # Only here: a process that finds what it needs on disk loads no tracer.
     from qdtrace.compose.tracing import staged_call
@@ -115,7 +119,7 @@ def key_of(request: Request) -> str:
 # ------------------------------------------------------------------ what is kept
 
 
-def _kept(name: str, made: Call | None, results: Any, request: Request) -> Kept:
+def _kept(name: str, made: Call | None, results: object, request: Request) -> Kept:
     """Returns what is kept of a function that was traced. Raises NoKeyError if that is not all of it."""
     if made is None:
         raise NoKeyError("more than one program")
@@ -140,7 +144,7 @@ def _kept(name: str, made: Call | None, results: Any, request: Request) -> Kept:
     return Kept(name, program, operands, placed, source.has_primal, graph, equations)
 
 
-def _array(value: Any) -> Any:
+def _array(value: Array) -> np.ndarray:
     if isinstance(value, Tracer):
         raise NoKeyError("array code around the program")
     if value.nbytes > LARGE:
@@ -225,7 +229,7 @@ def _traced_again(found: Kept, request: Request) -> Source:
     made: list[StagedProgram] = []
     leaves, tree = jax.tree.flatten((request.args, request.kwargs))
 
-    def run(*values: Any) -> None:
+    def run(*values: Array) -> None:
         moving = iter(values)
         args, kwargs = jax.tree.unflatten(tree, [next(moving) if isinstance(x, ShapedArray) else x for x in leaves])
         with Programs().open():

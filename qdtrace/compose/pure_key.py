@@ -17,7 +17,7 @@ import re
 import sys
 import sysconfig
 from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -26,7 +26,13 @@ from jax.core import Tracer
 from qdtrace.trace.diagnosis.names import named_by
 
 if TYPE_CHECKING:
+    from types import CellType
+    from typing import Any, TypeGuard
+
+    from jax import Array
     from jax.core import ShapedArray
+
+    AnyArray = np.ndarray | np.generic | jax.Array
 
 LARGE = 1 << 20
 """Most bytes of an array that is looked at."""
@@ -60,7 +66,7 @@ class Description(pickle.Pickler):
         """Modules of the user that code names."""
         self._takes_tracers = False
 
-    def add(self, *values: Any, tracers: bool = False) -> None:
+    def add(self, *values: object, tracers: bool = False) -> None:
         """Describes values; `tracers` among them, by their types, are arguments. Raises NoKeyError."""
         self._takes_tracers = tracers
         try:
@@ -106,28 +112,28 @@ class Description(pickle.Pickler):
             raise NoKeyError(f"object of {kind.__name__}, which says how it is pickled")
         return NotImplemented
 
-    def _tracer(self, value: Any) -> object:
+    def _tracer(self, value: Array) -> object:
         if not self._takes_tracers:
             raise NoKeyError("traced value")
         aval: ShapedArray = value.aval
         facts = [getattr(aval, name, None) for name in ("weak_type", "sharding", "vma", "memory_space")]
         return _of, (type(aval).__name__, str(aval), repr(facts))
 
-    def _module(self, module: ModuleType) -> Any:
+    def _module(self, module: ModuleType) -> object:
         name, version = module.__name__, _version(module.__name__)
         if version is None:
             self._modules[name] = module
             version = self._file(getattr(module, "__file__", None))
         return _of, (name, version)
 
-    def _function(self, f: Any) -> Any:
+    def _function(self, f: FunctionType) -> object:
         code = f.__code__
         if code.co_filename.startswith(_FOLDERS):
             if f.__module__.startswith("qdtrace.") and hasattr(f, "looks_at"):
-                return _of, (f.__name__,), f.looks_at()
+                return _of, (f.__name__,), f.looks_at()  # pyright: ignore[reportFunctionMemberAccess]
             text, named = f"{code.co_filename}:{code.co_firstlineno} {_stamp(code.co_filename)}", {}
         else:
-            named = dict[str, Any]()
+            named = dict[str, object]()
             text = self._code(code, f.__globals__, named)
         held = f.__defaults__, f.__kwdefaults__, vars(f), list(map(_content, f.__closure__ or ()))
         return _of, (f.__module__, f.__qualname__, text), (held, named)
@@ -146,7 +152,7 @@ class Description(pickle.Pickler):
         text = repr((code.co_code, code.co_exceptiontable, constants, arguments, variables, place, file))
         return self._counted(text)
 
-    def _class(self, kind: Any) -> Any:
+    def _class(self, kind: type) -> object:
         name, version = (kind.__module__, kind.__qualname__), _version(kind.__module__)
         if version is not None:  # made by a function of a library
             return _of, (*name, version)
@@ -181,12 +187,12 @@ def _of(*parts: object) -> None:
     """Stands for what would make the object."""
 
 
-def _is_array(value: Any) -> bool:  # and not one of random keys, whose dtype is JAX's own
+def _is_array(value: object) -> TypeGuard[AnyArray]:  # and not one of random keys, whose dtype is JAX's own
     is_array = isinstance(value, np.ndarray | np.generic | jax.Array)
     return is_array and isinstance(getattr(value, "dtype", None), np.dtype)
 
 
-def _array(value: Any) -> object:
+def _array(value: AnyArray) -> object:
     if value.nbytes > LARGE:
         raise NoKeyError("large array")
     of_jax = (value.weak_type, str(value.sharding), value.committed) if isinstance(value, jax.Array) else ()
@@ -197,7 +203,7 @@ def _array(value: Any) -> object:
     return _of, (*layout, of_jax, array.tobytes())
 
 
-def _parts(value: Any, kind: type[Any]) -> Any:
+def _parts(value: Any, kind: type) -> object:
     """Returns what an object of C code is made of that `pickle` does not know, or None."""
     if kind is MethodType:
         return value.__func__, value.__self__
@@ -213,7 +219,7 @@ def _parts(value: Any, kind: type[Any]) -> Any:
     return None
 
 
-def _content(cell: Any) -> Any:
+def _content(cell: CellType) -> object:
     try:
         return cell.cell_contents
     except ValueError:

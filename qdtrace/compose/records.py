@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -22,6 +22,8 @@ from qdtrace.trace.tree import inner_equations
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from jax import Array
 
     from qdtrace.config import Options
     from qdtrace.ir.program import Program
@@ -56,7 +58,7 @@ class Telling:
     def __bool__(self) -> bool:
         return self.at_once or bool(self.records)
 
-    def told(self, outs: Sequence[Any]) -> Left | None:
+    def told(self, outs: Sequence[Array]) -> Left | None:
         """Returns the records that are shown after a call with these results has run, or None if there are none."""
         if self.at_once:
             jax.debug.callback(lambda _: None, outs[self.first])  # keeps JAX from dropping the call
@@ -82,7 +84,7 @@ def needs_jax(items: Iterable[JaxprEqn], small: int) -> bool:
     return False
 
 
-def _show(records: Sequence[Records], lines: int, name: str, *memory: Any) -> None:
+def _show(records: Sequence[Records], lines: int, name: str, *memory: Array) -> None:
     """Runs the sites of all records in order of tasks, then of iterations, then inside of an iteration."""
     left, missed = lines, 0
     calls_left = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 from jax.core import Tracer
@@ -10,7 +10,9 @@ from jax.core import Tracer
 from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+
+    from jax import Array
 
     from qdtrace.config import Options
     from qdtrace.limits import Limits
@@ -20,15 +22,15 @@ if TYPE_CHECKING:
 class Request:
     """A function with the arguments, names and options that it is traced with."""
 
-    f: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    f: Callable[..., object]
+    args: tuple[object, ...]
+    kwargs: dict[str, object]
     name: str
     options: Options
-    donations: tuple[Any, Any]
+    donations: tuple[int | Sequence[int], str | Iterable[str]]
     given: Sequence[tuple[int, Limits]]
     """Limits of traced arguments, by their numbers."""
 
-    def leaves(self) -> list[Any]:
+    def leaves(self) -> list[Array]:
         """Returns the tracers among the arguments."""
         return [x for x in jax.tree.leaves((self.args, self.kwargs)) if isinstance(x, Tracer)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jax.interpreters import partial_eval
 
@@ -26,6 +26,7 @@ from qdtrace.trace.dtypes import kept_by_mode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
     from jax import Array
     from jax.typing import ArrayLike

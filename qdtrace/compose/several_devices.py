@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from jax import Array
+    from jax.interpreters import mlir
 
     from qdtrace.compose.staged_program import StagedProgram
 
 
 def lowered(
-    context: object,
+    context: mlir.LoweringRuleContext,
     values: Sequence[object],
     staged: StagedProgram,
     platform: str,

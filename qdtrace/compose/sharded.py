@@ -7,7 +7,7 @@ rule says which axes are lanes (`batching.shares`), and which is answered by the
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -21,14 +21,20 @@ from qdtrace.passes.dead_code import DeadCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from jax import Array
+    from jax.experimental.custom_partitioning import ArrayMapping
 
     from qdtrace.ir.program import Var
+
+    Run = Callable[..., list[Array]]
 
 COLLECTIVES = {"add": jax.lax.psum, "max": jax.lax.pmax, "min": jax.lax.pmin}
 
 
 def partitioned(
-    context: object, values: Sequence[object], staged: StagedProgram, platform: str, run: Callable[..., list[Any]]
+    context: mlir.LoweringRuleContext, values: Sequence[object], staged: StagedProgram, platform: str, run: Run
 ) -> object:
     """Lowers a call so that each device runs its lanes, or returns None if XLA does not choose what devices do, or
     there are no lanes to share out.
@@ -60,14 +66,14 @@ def _share(staged: StagedProgram, way: int, parts: int) -> StagedProgram:
 class _Partitioned:
     """Answers what JAX asks of a call: which axes devices may share, and the program of each device."""
 
-    def __init__(self, staged: StagedProgram, devices: Sequence[Any], run: Callable[..., list[Any]]) -> None:
+    def __init__(self, staged: StagedProgram, devices: Sequence[object], run: Run) -> None:
         self.staged = staged
         self.ways = _shares(staged)  # perhaps of another program that is equal, with variables of its own
         self.program = self.ways[0].program
         self.devices = devices
         self.run = run
 
-    def function(self) -> Callable[..., Any]:
+    def function(self) -> Callable[..., object]:
         """Returns the function that JAX partitions."""
         from jax.experimental.custom_partitioning import ArrayMapping, SdyShardingRule, custom_partitioning
 
@@ -80,7 +86,7 @@ class _Partitioned:
             others.append(f"whole{len(others)}")
             return others[-1]
 
-        def factors(variables: Sequence[Var]) -> tuple[Any, ...]:
+        def factors(variables: Sequence[Var]) -> tuple[ArrayMapping, ...]:
             return tuple(ArrayMapping(*(factor(v, k) for k in range(_rank(v)))) for v in variables)
 
         program = self.program
@@ -101,7 +107,7 @@ class _Partitioned:
         groups = table.T.tolist()
         ops = [shares.sums.get(v) if parts > 1 else None for v in program.results]
 
-        def lower(*operands: Any) -> list[Any]:
+        def lower(*operands: Array) -> list[Array]:
             return [
                 x if op is None else COLLECTIVES[op](x, "devices", axis_index_groups=groups)
                 for x, op in zip(self.run(staged, operands), ops, strict=True)

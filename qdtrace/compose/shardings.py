@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -14,9 +14,10 @@ from qdtrace.trace import compat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
 
-def devices_of_shares(context: Any, platform: str) -> Sequence[object]:
+def devices_of_shares(context: mlir.LoweringRuleContext, platform: str) -> Sequence[object]:
     """Returns as many devices as XLA shares a program's arrays among by itself, or none if it does not.
 
     `context` is what a lowering rule gets from JAX. It need not know the devices yet, and any of the platform will do.
@@ -44,7 +45,7 @@ class Alive:
         return Alive, ()
 
 
-def with_devices(context: Any, devices: Sequence[object]) -> object:
+def with_devices(context: mlir.LoweringRuleContext, devices: Sequence[object]) -> object:
     """Returns what a lowering rule gets from JAX, with devices, which JAX knows only for primitives of its own."""
     module, alive = context.module_context, Alive()
     module.add_keepalive(alive)

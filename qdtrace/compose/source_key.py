@@ -147,7 +147,7 @@ class _Description:
             return (self._numbers[atom], self.type(atom.aval))
         return self._numbers[atom]
 
-    def value(self, value: Any) -> object:
+    def value(self, value: object) -> object:
         """Returns the description of a parameter or known value."""
         kind = type(value)
         if kind in _PLAIN:

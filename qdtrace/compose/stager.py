@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from qdtrace.limits import Limits
     from qdtrace.trace import jaxprs
     from qdtrace.trace.compat import JaxprEqn
+    from qdtrace.trace.importer.values import EnvValue
 
     RuleOf = Callable[[JaxprEqn], Callable[["Stager", JaxprEqn], None]]
 
@@ -91,7 +92,7 @@ class Stager:
     """Names that the user gave to variables."""
     last_use: dict[jaxprs.Atom, int] = field(default_factory=dict)
     position: int = 0
-    current: Any = None
+    current: JaxprEqn | None = None
     """The item that is being staged."""
     segment: Segment = field(init=False)
     conditions: tuple[jaxprs.Atom, ...] = ()
@@ -173,7 +174,7 @@ class Stager:
         assert isinstance(entry, Constant)
         return entry.value
 
-    def known(self, atom: jaxprs.Atom) -> Any:
+    def known(self, atom: jaxprs.Atom) -> ArrayLike | None:
         """Returns the value of a jaxpr atom if it is known now, or None if a task computes it."""
         if is_literal(atom):
             return atom.val
@@ -296,7 +297,7 @@ class Stager:
             return array_of((literal(x, DType.of(array.dtype)) for x in array.flat), array.shape)
         return load_all(builder, self.segment.param_of(atom, value))
 
-    def operand(self, builder: Builder, atom: jaxprs.Atom) -> Any:
+    def operand(self, builder: Builder, atom: jaxprs.Atom) -> EnvValue:
         """Returns the importer's form of a value from outside a region."""
         entry = self.env[atom]
         if isinstance(entry, BufferState):
@@ -342,10 +343,11 @@ class Stager:
                 return
             _import(importer, item, env)
             for v in kept:
-                if isinstance(env.get(v), np.ndarray):
-                    self.env[v] = self.segment.keep(env[v], physical_type(v.aval)[1])
-                elif isinstance(env.get(v), MemoryArray):
-                    self.env[v] = self._deposit(importer, v, env[v])
+                value = env.get(v)
+                if isinstance(value, np.ndarray):
+                    self.env[v] = self.segment.keep(value, physical_type(v.aval)[1])
+                elif isinstance(value, MemoryArray):
+                    self.env[v] = self._deposit(importer, v, value)
             self.segment.note(item, self.conditions)
 
     def _guarded(

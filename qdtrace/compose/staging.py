@@ -68,11 +68,11 @@ LAUNCH_HINTS = ("block_dim", "unroll", "fuse", "refill")
 
 def stage(
     root: Root,
-    args: Sequence[object],
+    args: Sequence[ArrayLike],
     names: Sequence[str],
     name: str,
     options: Options,
-    donated: Sequence[object] = (),
+    donated: Sequence[Array] = (),
     given: Sequence[tuple[object, Limits]] = (),
 ) -> tuple[list[ArrayLike], list[Left], Call | None]:
     """Evaluates a traced function on JAX values (usually tracers). Returns flat outputs, what is still to be shown, and
@@ -237,11 +237,13 @@ def _new_state(
     stager: Stager, aval: ShapedArray, value: Array | None = None, fill: ArrayLike | None = None
 ) -> BufferState:
     """Returns the state of a new buffer; complex numbers are pairs on a trailing axis."""
-    shape, dtype = physical_type(aval, stager.current)
+    item = stager.current
+    shape, dtype = physical_type(aval, item)
     if fill is not None and shape != tuple(aval.shape):
         with mode_for([aval.dtype]):
             value, fill = physical(jnp.full(aval.shape, fill, aval.dtype)), None
-    return BufferState(shape, dtype, value, fill, stager.current.params.get("called") or "b")
+    called = None if item is None else item.params.get("called")
+    return BufferState(shape, dtype, value, fill, called or "b")
 
 
 def _read(stager: Stager, eqn: JaxprEqn) -> None:

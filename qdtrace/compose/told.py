@@ -7,7 +7,7 @@ callback take a slow way through Python and another thread. So a direct call has
 from __future__ import annotations
 
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import numpy as np
@@ -18,6 +18,9 @@ from qdtrace.trace import compat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from jax import Array
 
     Shows = tuple[tuple[Callable[..., None], int], ...]
 
@@ -27,7 +30,7 @@ class Left(NamedTuple):
 
     show: Callable[..., None]
     """Function that shows the records, given the content of the memory."""
-    memory: Sequence[Any]
+    memory: Sequence[Array]
     """The count and the ring of words of each task that tells."""
 
     def by_jax(self) -> None:
@@ -55,14 +58,14 @@ class Told:
 
     __slots__ = ("memory", "results", "shows")
 
-    def __init__(self, results: Any, memory: Sequence[Any], shows: Shows) -> None:
+    def __init__(self, results: object, memory: Sequence[Array], shows: Shows) -> None:
         self.results = results
         self.memory = memory
         """Counts and rings of words of all tasks that tell, program by program."""
         self.shows = shows
         """The function that shows the records of each program, and the number of its arrays in `memory`."""
 
-    def whole(self) -> Any:
+    def whole(self) -> object:
         """Shows the records and returns the results."""
         at = 0
         for show, length in self.shows:
@@ -77,7 +80,7 @@ def with_left(results: object, left: Sequence[Left]) -> object:
     return Told(results, memory, tuple((one.show, len(one.memory)) for one in left)) if left else results
 
 
-def shown(told: Told) -> Any:
+def shown(told: Told) -> object:
     """Shows the records of a function and returns its results; quick if nothing was told."""
     for count in told.memory[::2]:
         if isinstance(count, Tracer) or not count.is_fully_addressable or not is_here(count) or np.asarray(count):
@@ -90,7 +93,7 @@ def is_here(array: Any) -> bool:
     return (array.is_ready() and not waits()) or compat.is_on_host(array)
 
 
-def _look(show: Callable[..., None], memory: Sequence[object]) -> None:
+def _look(show: Callable[..., None], memory: Sequence[Array]) -> None:
     """Waits for the counts, and shows the records if there are any."""
     if any(map(np.asarray, memory[::2])):
         show(*memory)

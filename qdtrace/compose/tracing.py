@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 from jax.core import Tracer
@@ -30,7 +30,7 @@ def results_of(request: Request) -> object:
     return staged_call(request)[0]
 
 
-def staged_call(request: Request) -> tuple[Any, Call | None]:
+def staged_call(request: Request) -> tuple[object, Call | None]:
     """Traces a function on JAX values of an enclosing `jax.jit` and stages what was traced. Returns the results, and
     the call of a program if there is one alone."""
     args, kwargs, name, options = request.args, request.kwargs, request.name, request.options

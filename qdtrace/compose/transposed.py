@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 from jax.interpreters import ad
@@ -38,11 +38,13 @@ if TYPE_CHECKING:
     from qdtrace.compose.staged_program import StagedProgram
 
     Mask = tuple[bool, ...]
+    Given = Sequence[Array | ad.Zero]
+    Cotangent = Array | ad.Zero | None
 
 
 def transpose_of_call(
-    cotangents: Sequence[Any], *operands: Any, staged: StagedProgram, origin: Origin | None
-) -> list[object]:
+    cotangents: Given, *operands: Array, staged: StagedProgram, origin: Origin | None
+) -> list[Cotangent]:
     """Returns the cotangents of the operands that are unknown, None for the others.
 
     Raises GradientError if a result that has a cotangent is no linear function of them.
@@ -73,8 +75,8 @@ def _unknown(operands: Sequence[object]) -> Mask:
 
 
 def _transposed(
-    function: Callable[..., list[Array]], operands: Sequence[Any], moved: Mask, cotangents: Sequence[Any]
-) -> list[object]:
+    function: Callable[..., list[Array]], operands: Sequence[Array], moved: Mask, cotangents: Given
+) -> list[Cotangent]:
     """Returns the cotangents of the operands in `moved` from those of a function of a direction for each of them."""
     types = [x.aval for x in chosen(operands, moved)]
     with mode_for(t.dtype for t in types):
@@ -99,7 +101,7 @@ def _refuse_rules(base: StagedProgram, unknown: Mask) -> None:
         raise derivation().not_linear_in(base.program, f"`{found[0]}` with a derivative of its own", found[1])
 
 
-def _of_linear_derivative(cotangents: Sequence[object], operands: Sequence[Any], spec: Derivative) -> list[object]:
+def _of_linear_derivative(cotangents: Given, operands: Sequence[Array], spec: Derivative) -> list[Cotangent]:
     """Transposes a derivative that is linear in the point where it is taken, as the gradient of a quadratic form."""
     unknown = _unknown(operands)
     asked = [type(c) is not ad.Zero for c in cotangents]
@@ -122,7 +124,7 @@ def _of_linear_derivative(cotangents: Sequence[object], operands: Sequence[Any],
     return _transposed(along, operands, moved, list(chosen(cotangents, asked)))
 
 
-def transpose_of_derivative(cotangents: Sequence[Any], *operands: Any, spec: Derivative) -> list[object]:
+def transpose_of_derivative(cotangents: Given, *operands: Array, spec: Derivative) -> list[Cotangent]:
     """Returns the cotangents of the operands that are unknown, None for the others."""
     groups = spec.split(operands)
     if any(map(ad.is_undefined_primal, groups[0])):

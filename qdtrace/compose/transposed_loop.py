@@ -6,7 +6,7 @@ taken where the unknown operands are zero, are the transpose.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 from jax.interpreters import ad
@@ -21,13 +21,15 @@ from qdtrace.trace import compat
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from jax import Array
+
     from qdtrace.compose.loop_derivative import Loop
     from qdtrace.trace.jaxprs import AnyJaxpr
 
     Mask = Sequence[bool]
 
 
-def transpose_of_loop(cotangents: Sequence[Any], *operands: Any, loop: Loop) -> list[Any]:
+def transpose_of_loop(cotangents: Sequence[Array], *operands: Array, loop: Loop) -> list[Array | None]:
     """Returns the cotangents of the operands that are unknown, None for the others.
 
     Raises GradientError if the loop is no linear function of them.
@@ -58,8 +60,8 @@ def _refuse_nonlinear(loop: Loop, unknown: Mask) -> None:
     if not all(is_float(v) for v in chosen(types, moved)):
         raise _refused("integers that depend on them")
 
-    def back(known: Sequence[Any], cotangents: Sequence[Any]) -> Any:
-        def step(*values: Any) -> list[Any]:
+    def back(known: Sequence[Array], cotangents: Sequence[Array]) -> object:
+        def step(*values: Array) -> list[Array]:
             new, old = iter(values), iter(known)
             whole = [next(new if m else old) for m in moved]
             return list(chosen(loop.step(whole[:used], whole[used:]), out))

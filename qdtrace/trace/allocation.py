@@ -7,7 +7,7 @@ that is given stays: a wider float stored into the buffer is rounded to it.
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ from qdtrace.trace.indexing import as_array, cast_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import SupportsIndex
+    from typing import Any, SupportsIndex
 
     from jax.typing import ArrayLike, DTypeLike
 
@@ -165,7 +165,7 @@ def empty_like(x: ArrayLike, dtype: DTypeLike | None = None) -> jax.Array:
     return _allocate("empty_like", jnp.shape(x), dtype, None, like=_with_dtype(x))
 
 
-def _with_dtype(x: object) -> Any:
+def _with_dtype(x: object) -> object:
     return x if hasattr(x, "dtype") else as_array(x, "a `_like` function")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -18,10 +18,14 @@ from qdtrace.trace.refs import is_ref, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
 
     from typing_extensions import TypeIs
 
     from qdtrace.trace.context import TraceContext
+
+
+T = TypeVar("T")
 
 
 def parameters_of(function: Callable[..., object]) -> list[inspect.Parameter]:
@@ -37,14 +41,14 @@ def is_memory(leaf: object) -> TypeIs[MemoryHandle]:
     return isinstance(leaf, MemoryHandle)
 
 
-def as_values(tree: object) -> Any:
+def as_values(tree: T) -> T:
     """Returns a tree with the values of buffers and cells of an enclosing trace."""
     return jax.tree.map(lambda x: x.__jax_array__() if is_memory(x) else x, tree, is_leaf=is_memory)
 
 
 def run_inlined(
     function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object], context: TraceContext
-) -> Any:
+) -> object:
     """Calls a function as a part of the one that is traced: it may read buffers that it is given; results are values.
 
     Outside of loops its arrays are buffers, as in a call.

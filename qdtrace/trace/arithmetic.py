@@ -9,7 +9,7 @@ JAX's own. A comparison with such a tracer may come out as `b > a` for that reas
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 import numpy as np
@@ -20,10 +20,15 @@ from qdtrace.trace.compat import Tracer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from jax import Array
 
-_FLOATS = {np.dtype(np.float32), np.dtype(np.float64)}
+
+T = TypeVar("T")
+
+
+_FLOATS: set[np.dtype] = {np.dtype(np.float32), np.dtype(np.float64)}
 _NUMBERS = _FLOATS | {np.dtype(np.int32), np.dtype(np.int64)}
-_OPERATORS: dict[str, tuple[Callable[[Any, Any], Any], set[Any]]] = {
+_OPERATORS: dict[str, tuple[Callable[..., Array], set[np.dtype]]] = {
     "add": (lax.add, _NUMBERS),
     "sub": (lax.sub, _NUMBERS),
     "mul": (lax.mul, _NUMBERS),
@@ -38,12 +43,12 @@ _OPERATORS: dict[str, tuple[Callable[[Any, Any], Any], set[Any]]] = {
 _classes: dict[type, type] = {}
 
 
-def as_scalar(value: Any) -> Any:
+def as_scalar(value: T) -> T:
     """Returns the same tracer with these operators, if it is a number; anything else as it is."""
     return subclassed(value, _classes, _members) if isinstance(value, Tracer) and _is_number(value.aval) else value
 
 
-def subclassed(tracer: Any, classes: dict[type, type], members: Callable[[type], dict[str, Any]]) -> Any:
+def subclassed(tracer: T, classes: dict[type, type], members: Callable[[type], dict[str, object]]) -> T:
     """Returns the same tracer, its class replaced by a subclass with more members; `classes` are those made so far."""
     kind = type(tracer)
     if kind not in classes:
@@ -58,8 +63,8 @@ def _is_number(aval: Any) -> bool:
     return aval.shape == () and aval.dtype in _NUMBERS and not aval.weak_type
 
 
-def _members(plain: type) -> dict[str, Any]:
-    found: dict[str, Any] = {"__neg__": lambda self: as_scalar(lax.neg(self)), "__hash__": plain.__hash__}
+def _members(plain: type) -> dict[str, object]:
+    found: dict[str, object] = {"__neg__": lambda self: as_scalar(lax.neg(self)), "__hash__": plain.__hash__}
     for name, (function, dtypes) in _OPERATORS.items():
         found[f"__{name}__"] = _operator(function, dtypes, getattr(plain, f"__{name}__"))
         if reflected := getattr(plain, f"__r{name}__", None):
@@ -67,8 +72,8 @@ def _members(plain: type) -> dict[str, Any]:
     return found
 
 
-def _operator(function: Callable[[Any, Any], Any], dtypes: set[Any], inherited: Callable[[Any, Any], Any]) -> object:
-    def method(self: Any, other: Any) -> Any:
+def _operator(function: Callable[..., Array], dtypes: set[np.dtype], inherited: Callable[..., object]) -> object:
+    def method(self: Array, other: object) -> object:
         dtype = self.aval.dtype
         value = _operand(other, dtype) if dtype in dtypes else None
         return inherited(self, other) if value is None else as_scalar(function(self, value))
@@ -76,7 +81,7 @@ def _operator(function: Callable[[Any, Any], Any], dtypes: set[Any], inherited: 
     return method
 
 
-def _operand(value: Any, dtype: np.dtype) -> Any:
+def _operand(value: object, dtype: np.dtype) -> object:
     """Returns a value as a scalar operand of that dtype; None where JAX has to decide what it becomes."""
     if isinstance(value, Tracer):
         aval: Any = value.aval

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,7 @@ from qdtrace.trace.placement import too_large
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import NoReturn
+    from typing import Any, NoReturn
 
     from jax.typing import ArrayLike
 
@@ -169,7 +169,7 @@ def _not_a_number(buffer: Buffer, kind: str, instead: str) -> QdError:
     )
 
 
-def _inplace(name: str, function: Callable[[Any, Any], object]) -> Callable[[Buffer, object], Buffer]:
+def _inplace(name: str, function: Callable[[object, object], object]) -> Callable[[Buffer, object], Buffer]:
     def method(self: Buffer, value: object) -> Buffer:
         if current(f"Buffer.{name}").in_thread:
             raise TraceValueError.here(
@@ -200,7 +200,7 @@ def _marked_access(buffer: Buffer, key: object, what: str = "an array operation"
     return access if is_traced or (one_place and access.size <= indexing.WHOLE_LIMIT) else None
 
 
-def _jax_key(key: object, shape: tuple[int, ...]) -> tuple[Any, ...]:
+def _jax_key(key: object, shape: tuple[int, ...]) -> tuple[object, ...]:
     """Returns the index with cells and buffers read; static ones are checked, as JAX would clamp them."""
     parts = tuple(as_value(k) for k in (key if isinstance(key, tuple) else (key,)))
     if sum(k is not None and k is not Ellipsis for k in parts) > len(shape):
@@ -283,7 +283,7 @@ class AtIndex(StrictAttributes):
         """Accumulates a maximum of real numbers; never a race. Integers are limited to what the dtype holds."""
         return self._accumulate("max", value, "max")
 
-    def _accumulate(self, op: str, value: object, method: str) -> Buffer:
+    def _accumulate(self, op: str, value: Any, method: str) -> Buffer:
         buffer, key = self._buffer, self._key
         note_write(buffer)
         if buffer.dtype == jnp.bool_:

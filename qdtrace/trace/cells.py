@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -77,7 +77,7 @@ class Cell(MemoryHandle):
         emit(markers.lset_p, self._handle, value, *access.operands, slices=access.slices)
 
 
-def _inplace(function: Callable[[Any, Any], object]) -> Callable[[Cell, object], Cell]:
+def _inplace(function: Callable[[object, object], object]) -> Callable[[Cell, object], Cell]:
     def method(self: Cell, value: object) -> Cell:
         self.value = function(self.__jax_array__(), as_value(value))
         return self

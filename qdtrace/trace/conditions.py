@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,8 @@ from qdtrace.trace.placement import leaves_threads
 from qdtrace.tracebacks import user_frame
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from jax.typing import ArrayLike
 
     from qdtrace.trace.compat import Primitive

@@ -11,7 +11,7 @@ import itertools
 import weakref
 from contextvars import ContextVar
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qdtrace.errors import QdError, TraceValueError, user_loc
 from qdtrace.frozen import mutable
@@ -20,6 +20,7 @@ from qdtrace.trace.diagnosis.results import Unused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Hashable, Mapping
+    from typing import Any
 
     import jax
 
@@ -86,7 +87,7 @@ class TraceContext:
     """Name of the `qd.jit` function that is inlined now."""
     inlines: bool = False
     """True if functions of `qd.jit` that are called outside of loops become part of this one."""
-    lanes: Any = None
+    lanes: object = None
     """Mode of a `qd.vmap` that is called here: `Lane`, `Probe` or `REFERENCE` of `lanes/plan`, or None."""
     jax_trace: object = None
     """The JAX trace of the function's own code; that of `lax` and `jax.vmap` bodies is another one."""

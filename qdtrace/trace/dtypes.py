@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,11 +17,12 @@ from qdtrace.errors import TraceTypeError
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
     from contextlib import AbstractContextManager
+    from typing import Any
 
     from qdtrace.trace.jaxprs import Shaped
 
 
-F = TypeVar("F", bound="Callable[..., Any]")
+F = TypeVar("F", bound="Callable[..., object]")
 
 
 def is_key(value: object) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
@@ -21,6 +21,7 @@ from qdtrace.trace.inplace import running_statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     import jax
 
@@ -28,7 +29,7 @@ _classes: dict[type, type] = {}
 
 
 def _accumulating(
-    function: Callable[[Any, Any], jax.Array], *, negate: bool
+    function: Callable[[Any, object], jax.Array], *, negate: bool
 ) -> Callable[[jax.Array, object], jax.Array]:
     def method(self: jax.Array, value: object) -> jax.Array:
         result = function(self, value)
@@ -41,7 +42,7 @@ def _accumulating(
     return method
 
 
-_MEMBERS = {
+_MEMBERS: dict[str, object] = {
     "__iadd__": _accumulating(operator.add, negate=False),
     "__isub__": _accumulating(operator.sub, negate=True),
 }

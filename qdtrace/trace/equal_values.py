@@ -8,7 +8,7 @@ of the user's. Equations that do the same to equal operands give equal values; r
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from qdtrace.trace.compat import JaxprEqn, Literal, Tracer, Var
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
+
+    from jax.typing import ArrayLike
 
     from qdtrace.trace.jaxprs import Atom
     from qdtrace.trace.structure import OpenBody
@@ -31,7 +34,7 @@ class History:
     """Record of equations, constants, reads and writes so far."""
 
     makers: dict[Var, JaxprEqn] = field(default_factory=dict)
-    constants: dict[Var, object] = field(default_factory=dict[Var, object])
+    constants: dict[Var, ArrayLike] = field(default_factory=dict[Var, "ArrayLike"])
     reads: dict[Var, tuple[OpenBody, int]] = field(default_factory=dict)
     """Result of a load or read -> its region and time."""
     writes: dict[Var, int] = field(default_factory=dict)

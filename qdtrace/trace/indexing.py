@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,8 @@ from qdtrace.trace.dtypes import as_jax, default_dtype, is_too_wide, mode_for
 from qdtrace.trace.markers import Slices, sliced_shape
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from jax.typing import ArrayLike
 
 WHOLE_LIMIT = 256

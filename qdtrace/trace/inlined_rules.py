@@ -8,7 +8,7 @@ the user said.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 
@@ -18,7 +18,7 @@ from qdtrace.trace.source import eqn_loc
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import NoReturn
+    from typing import Any, NoReturn
 
     from jax.core import ShapedArray
 
@@ -51,7 +51,7 @@ def refused_rule(call: JaxprEqn, loc: Loc | None) -> GradientError:
     )
 
 
-def _identity(error: GradientError) -> Callable[[Any], Any]:
+def _identity(error: GradientError) -> Callable[[object], object]:
     def refused(*_: object) -> NoReturn:
         raise error
 

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from jax.core import ShapedArray
 
 
+Params: TypeAlias = "Mapping[str, Any]"
+"""Parameters of an equation by name: what each holds is the primitive's own."""
+
+
 class Var:
     """A variable of a jaxpr, compared by identity."""
 
@@ -56,7 +60,7 @@ class JaxprEqn:
         invars: Sequence[Atom] = ...,
         outvars: Sequence[Var] = ...,
         primitive: Primitive = ...,
-        params: Mapping[str, Any] = ...,
+        params: Params = ...,
         effects: AbstractSet[object] = ...,
         source_info: SourceInfo = ...,
         ctx: JaxprEqnContext = ...,

@@ -10,7 +10,7 @@ import builtins
 import functools
 import math
 import sys
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +35,7 @@ from qdtrace.tracebacks import user_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from typing import NoReturn, SupportsIndex
+    from typing import Any, NoReturn, SupportsIndex
 
     from jax.typing import ArrayLike
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from qdtrace.trace.compat import Primitive
     from qdtrace.trace.diagnosis.changes import StateChange
 
-Hints = tuple[tuple[str, Any], ...]
+Hints = tuple[tuple[str, object], ...]
 Bound = int | np.integer | jax.Array
 Item = TypeVar("Item")
 
@@ -162,7 +162,7 @@ class Loop(StrictAttributes, Generic[Item]):
     def _emit_begin(self, region: OpenRegion) -> jax.Array:
         raise AssertionError(type(self))
 
-    def _given(self, region: OpenRegion, index: Any) -> Any:
+    def _given(self, region: OpenRegion, index: jax.Array) -> Item:
         """Returns what the body is given in the iteration with this index."""
         raise AssertionError(type(self))
 
@@ -193,7 +193,7 @@ class Range(Loop[Item]):
     def _first_index(self) -> Bound:
         return self._bounds[0]
 
-    def _given(self, region: OpenRegion, index: Any) -> Any:
+    def _given(self, region: OpenRegion, index: Any) -> Item:
         return as_scalar(index)
 
 
@@ -224,7 +224,7 @@ def _bound(value: Any, name: str, what: str) -> Any:
     return value
 
 
-def _index_dtype(bounds: tuple[Any, ...], name: str) -> np.dtype:
+def _index_dtype(bounds: tuple[Bound, ...], name: str) -> np.dtype:
     """Returns int32, or int64 when a bound is int64 or too large."""
     wide = any(not isinstance(b, int) and b.dtype == np.int64 for b in bounds)
     large = next((b for b in bounds if isinstance(b, int) and not -(2**31) <= b < 2**31), None)
@@ -236,7 +236,7 @@ def _index_dtype(bounds: tuple[Any, ...], name: str) -> np.dtype:
     return np.dtype(np.int64 if wide or large is not None else np.int32)
 
 
-def _as_index(value: Any, dtype: np.dtype) -> Bound:
+def _as_index(value: Bound, dtype: np.dtype) -> Bound:
     if isinstance(value, int):
         return dtype.type(value)
     return value if value.dtype == dtype else lax.convert_element_type(value, dtype)
@@ -349,14 +349,14 @@ class NdRange(Range[tuple[jax.Array, ...]]):
 
     _noun = "qd.ndrange"
 
-    def __init__(self, lows: list[Any], lengths: list[_Length], dtype: np.dtype, hints: Hints) -> None:
+    def __init__(self, lows: list[Bound], lengths: list[_Length], dtype: np.dtype, hints: Hints) -> None:
         self._lows = lows
         self._lengths = [length.value for length in lengths]
         self._dtype = dtype
         total, fits = _product(lengths, dtype)
         super().__init__((dtype.type(0), total, dtype.type(1), *fits), hints)
 
-    def _given(self, region: OpenRegion, index: Any) -> tuple[jax.Array, ...]:
+    def _given(self, region: OpenRegion, index: jax.Array) -> tuple[jax.Array, ...]:
         indices: list[jax.Array] = []
         rest = index
         for axis in builtins.range(len(self._lengths) - 1, -1, -1):
@@ -437,11 +437,11 @@ def ndrange(
 class _Length:
     """The length of an axis: an int or a traced value, and whether the dtype holds it (None: surely)."""
 
-    value: Any
+    value: int | jax.Array
     fits: jax.Array | None = None
 
 
-def _length(low: Any, high: Any, dtype: np.dtype) -> _Length:
+def _length(low: Bound, high: Bound, dtype: np.dtype) -> _Length:
     if isinstance(low, int) and isinstance(high, int):
         return _Length(max(high - low, 0))
     if isinstance(low, int) and low == 0:
@@ -456,11 +456,11 @@ def _length(low: Any, high: Any, dtype: np.dtype) -> _Length:
     return _Length(length, lax.bitwise_or(lax.bitwise_not(rises), lax.gt(difference, zero)))
 
 
-def _product(lengths: list[_Length], dtype: np.dtype) -> tuple[Any, list[jax.Array]]:
+def _product(lengths: list[_Length], dtype: np.dtype) -> tuple[Bound, list[jax.Array]]:
     """Returns the product, and whether the dtype holds it, where that is known only later; an empty axis makes it 0."""
     static = math.prod(n.value for n in lengths if isinstance(n.value, int))
     traced = [n for n in lengths if not isinstance(n.value, int)]
-    total: Any = dtype.type(static)
+    total: Bound = dtype.type(static)
     if not traced or not static:
         return total, []
     total, rest = (total, traced) if static > 1 else (traced[0].value, traced[1:])

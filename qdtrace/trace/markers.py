@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from builtins import range as builtin_range
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,7 @@ from qdtrace.trace.context import outside
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import NoReturn
+
 
     Axes = Sequence[int | None]
 
@@ -248,11 +249,12 @@ def _through_load() -> None:
         return jax.vmap(functools.partial(element, slices), in_axes=tuple(axes))(content, *operands[1:]), 0
 
     def differentiate(
-        primals: Sequence[jax.Array], tangents: Sequence[Any], *, slices: Slices
+        primals: Sequence[jax.Array], tangents: Sequence[jax.Array | ad.Zero], *, slices: Slices
     ) -> tuple[object, object]:
-        if type(tangents[0]) is ad.Zero:
+        first = tangents[0]
+        if isinstance(first, ad.Zero):
             return constant(primals, tangents, slices=slices)
-        return load_p.bind(*primals, slices=slices), element(slices, tangents[0], *primals[1:])
+        return load_p.bind(*primals, slices=slices), element(slices, first, *primals[1:])
 
     batching.primitive_batchers[load_p] = batch
     ad.primitive_jvps[load_p] = differentiate

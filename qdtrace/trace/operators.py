@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qdtrace.errors import TraceTypeError
 from qdtrace.trace.diagnosis.attributes import StrictAttributes
@@ -67,7 +67,7 @@ class ArrayOperators(StrictAttributes, Array):
         )
 
 
-def _binary(function: Callable[[Any, Any], object], swapped: bool) -> Callable[[ArrayOperators, object], object]:
+def _binary(function: Callable[[object, object], object], swapped: bool) -> Callable[[ArrayOperators, object], object]:
     def method(self: ArrayOperators, other: object) -> object:
         a, b = self.__jax_array__(), as_value(other)
         return function(b, a) if swapped else function(a, b)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ast
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import jax.numpy as jnp
@@ -32,6 +32,7 @@ from qdtrace.trace.tree import hints_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import CodeType
+    from typing import Any
 
     from qdtrace.trace.compat import Var
     from qdtrace.trace.jaxprs import AnyJaxpr, Atom
@@ -90,7 +91,7 @@ _bodies: WeakKeyDictionary[AnyJaxpr, AnyJaxpr | None] = WeakKeyDictionary()
 """Jaxprs with their checked form, or None if nothing in them is checked."""
 
 
-def _body(value: Any) -> Any:
+def _body(value: object) -> object:
     """Returns a parameter of an equation; for a jaxpr, the one with its indices checked."""
     if not compat.is_jaxpr(value):
         return value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ from qdtrace.trace.dtypes import is_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from qdtrace.errors import Loc
     from qdtrace.trace.jaxprs import Shaped

@@ -6,7 +6,7 @@ that nobody uses becomes a `reach`, which has its checks and touches no memory.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qdtrace.trace import markers
 from qdtrace.trace.compat import QD, JaxprEqn, Literal, Var
@@ -28,7 +28,7 @@ def prune(items: Sequence[JaxprEqn], results: Iterable[object], checked: Contain
 
 
 class _Pruner:
-    def __init__(self, results: Iterable[Any], checked: Container[Var]) -> None:
+    def __init__(self, results: Iterable[object], checked: Container[Var]) -> None:
         self.used = {a for a in results if not isinstance(a, Literal)}
         self.checked = checked
         self.counters: dict[Var, range] = {}

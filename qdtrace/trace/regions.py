@@ -9,7 +9,7 @@ carry, nothing stays open.
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jax.core import Tracer
 
@@ -39,6 +39,7 @@ from qdtrace.trace.tree import Root
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import Any
 
     from qdtrace.trace.compat import Jaxpr
     from qdtrace.trace.jaxprs import AnyJaxpr, Atom
@@ -91,7 +92,7 @@ class _Builder:
         self.time = 0
         self.forwards: dict[Var, Atom] = {}
         """Results of control flow that are a handle passed through."""
-        self.checked: dict[int, Any] = {}
+        self.checked: dict[int, object] = {}
         """Inner jaxprs without dead values, by identity."""
         self.promoted: dict[Var, Var] = {}
         """Value -> the buffer made of it."""

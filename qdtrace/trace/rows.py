@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qdtrace.trace import compat
 from qdtrace.trace.products import FACTORISATIONS
@@ -33,7 +33,7 @@ _OF_ROWS = ELEMENTWISE | {
 _FOR_SCALARS = FACTORISATIONS | {"custom_lin", "custom_vjp_call"}
 
 
-def is_of_rows(items: Iterable[Any]) -> bool:
+def is_of_rows(items: Iterable[JaxprEqn]) -> bool:
     """Returns whether items compute on elements of rows, and with sums and extremes of them, alone: nothing loops."""
     names = {e.primitive.name for e in compat.all_eqns(tuple(items))}
     return bool(names) and names <= _OF_ROWS

@@ -6,7 +6,7 @@ is its derivative by residuals and cotangents, so it has to know both the cotang
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,9 @@ from qdtrace.frozen import frozen
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
+
+    from qdtrace.trace.jaxprs import Params
 
 
 @frozen(eq=False)
@@ -28,7 +30,7 @@ class RuleAlong:
     returns, then the values of those that are `moving`.
     """
 
-    params: Mapping[str, Any]
+    params: Params
     changing: Sequence[int]
     moving: Sequence[int]
 
@@ -73,7 +75,7 @@ class RuleAlong:
         return [*tangents, *(values[k] for k in self.moving)]
 
 
-def rule_along(params: Mapping[str, Any], changing: Sequence[int], moving: Sequence[int]) -> dict[str, Any]:
+def rule_along(params: Params, changing: Sequence[int], moving: Sequence[int]) -> dict[str, object]:
     """Returns parameters of the `custom_lin` equation of another one's results and their tangents.
 
     Its operands are residuals, tangents of those that are `changing`, linear ones, and tangents of those that are

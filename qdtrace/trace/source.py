@@ -11,7 +11,7 @@ import contextlib
 import functools
 import linecache
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 
@@ -23,6 +23,7 @@ from qdtrace.tracebacks import is_hidden
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
     from types import CodeType, TracebackType
+    from typing import Any
 
     from qdtrace.trace.compat import JaxprEqn
 
@@ -80,7 +81,7 @@ def frames_in(traceback: Any) -> Iterator[tuple[CodeType, int]]:
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _lines_in(traceback: object) -> tuple[Loc | None, Loc | None]:
+def _lines_in(traceback: Any) -> tuple[Loc | None, Loc | None]:
     """Returns the innermost line outside of JAX and this package, and the innermost that is not a library's either.
 
     Equations that one line records turn by turn have equal tracebacks. Their comparison looks at the code objects: code

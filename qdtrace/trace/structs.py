@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform, overload
+from typing import TYPE_CHECKING, TypeVar, dataclass_transform, overload
 
 import jax
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from typing import Any
 
 T = TypeVar("T")
 
@@ -18,7 +19,7 @@ def dataclass(cls: type[T], /) -> type[T]: ...
 @overload
 def dataclass(*, frozen: bool = ..., kw_only: bool = ..., eq: bool = ...) -> Callable[[type[T]], type[T]]: ...
 @dataclass_transform(field_specifiers=(dataclasses.field,))
-def dataclass(cls: Any = None, /, *, frozen: bool = False, kw_only: bool = False, eq: bool = True) -> Any:
+def dataclass(cls: Any = None, /, *, frozen: bool = False, kw_only: bool = False, eq: bool = True) -> object:
     """Makes a pytree dataclass. A field with `metadata={"static": True}` is part of the type, not a leaf.
 
     Static fields need to be hashable: a function is traced anew for each of their values.
@@ -66,7 +67,7 @@ def _register(cls: type) -> None:
             object.__setattr__(tree, name, value)
         return tree
 
-    def flatten_with_keys(tree: object) -> tuple[tuple[tuple[Any, object], ...], tuple[object, ...]]:
+    def flatten_with_keys(tree: object) -> tuple[tuple[tuple[object, object], ...], tuple[object, ...]]:
         children, held, _ = flatten(tree)
         return tuple(zip(map(jax.tree_util.GetAttrKey, data), children, strict=True)), held
 

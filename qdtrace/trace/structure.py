@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qdtrace.frozen import mutable
 from qdtrace.trace import compat
@@ -14,6 +14,7 @@ from qdtrace.trace.tree import bounds_of, captured, hints_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import Any
 
     from qdtrace.errors import Loc
     from qdtrace.trace.compat import Jaxpr, JaxprEqn, Var

@@ -13,7 +13,7 @@ from collections import Counter
 from contextvars import ContextVar
 from dataclasses import field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +33,7 @@ from qdtrace.trace.tree import bounds_of, captured, equations_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+    from typing import Any
 
     from jax.typing import ArrayLike
 
@@ -337,7 +338,7 @@ def _tangents_of_taught(primitive: Primitive, primals: Operands, tangents: Tange
 def _either(primitive: Primitive, twin: Callable[..., object]) -> None:
     usual = ad.primitive_jvps.get(primitive)
 
-    def rule(primals: Operands, tangents: Tangents, **params: Any) -> object:
+    def rule(primals: Operands, tangents: Tangents, **params: object) -> object:
         if _twins.get() is None:
             if usual is None:
                 raise GradientError(f"needs a rule of forward mode, got `{primitive}`")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +28,7 @@ from qdtrace.trace.source import traceback_loc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
+    from typing import Any
 
     from qdtrace.trace.context import TraceContext
     from qdtrace.trace.jaxprs import AnyJaxpr

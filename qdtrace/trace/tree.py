@@ -9,18 +9,21 @@ the same variables, so that a variable has one name in all of a function. A `whi
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qdtrace.frozen import mutable
 from qdtrace.trace.markers import REGIONS
 from qdtrace.trace.source import eqn_loc
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import Any
+
+    from jax.typing import ArrayLike
 
     from qdtrace.errors import Loc
     from qdtrace.trace.compat import Jaxpr, JaxprEqn, Var
-    from qdtrace.trace.jaxprs import Atom
+    from qdtrace.trace.jaxprs import Atom, Params
 
 
 @mutable(eq=False)
@@ -32,7 +35,7 @@ class Root:
     items: Sequence[JaxprEqn] = ()
     results: tuple[Atom, ...] = ()
     """Atoms that are returned."""
-    constants: dict[Var, Any] = field(default_factory=dict["Var", Any])
+    constants: dict[Var, ArrayLike] = field(default_factory=dict["Var", "ArrayLike"])
     """Variables of captured arrays, with their values."""
     is_exact: bool = False  # if two tasks have to compute the same bits: `fast_math` is off
 
@@ -47,7 +50,7 @@ def body_of(region: JaxprEqn) -> Jaxpr:
     return region.params["jaxprs"][0]
 
 
-def captured(params: Mapping[str, Any]) -> list[Var]:
+def captured(params: Params) -> list[Var]:
     """Returns what condition and body of a region take from outside, as they call it."""
     return list(dict.fromkeys(v for jaxpr in reversed(params["jaxprs"]) for v in jaxpr.invars[params["own"] :]))
 

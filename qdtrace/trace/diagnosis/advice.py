@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import builtins
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 import jax.scipy.special
@@ -20,6 +20,7 @@ from qdtrace.trace.diagnosis.stores import own_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
     from qdtrace.trace.diagnosis.statement import Statement
 

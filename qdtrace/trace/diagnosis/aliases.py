@@ -11,7 +11,7 @@ import ast
 import contextlib
 import sys
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qdtrace.errors import TraceValueError, frame_loc, user_loc, warn
 from qdtrace.frozen import mutable
@@ -24,6 +24,7 @@ from qdtrace.tracebacks import is_hidden
 
 if TYPE_CHECKING:
     from types import FrameType
+    from typing import Any
 
     from qdtrace.errors import Loc
     from qdtrace.trace.context import TraceContext
@@ -35,8 +36,8 @@ class Fork:
 
     method: str
     loc: Loc | None
-    old: Any
-    new: Any
+    old: object
+    new: object
     used: set[int] = field(default_factory=set[int])
     """Identities of the old and the new object, of those that were used since."""
 

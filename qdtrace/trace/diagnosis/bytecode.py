@@ -12,11 +12,12 @@ import functools
 import itertools
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import CodeType
+    from typing import Any
 
 _ACCESS = re.compile("(LOAD|STORE|DELETE)_(FAST|DEREF|CLOSURE|CLASSDEREF|NAME|GLOBAL|FROM_DICT)")
 _JUMPS = {"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"}

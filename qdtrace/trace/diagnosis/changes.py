@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from qdtrace.frozen import frozen
 from qdtrace.trace.buffers import Buffer
 from qdtrace.trace.cells import Cell
 from qdtrace.trace.compat import Tracer
+
+if TYPE_CHECKING:
+    from typing import Any
 
 
 @frozen

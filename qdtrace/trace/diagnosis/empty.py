@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import builtins
 import types
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -16,6 +16,7 @@ from qdtrace.trace.compat import Tracer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
 _VALUE = "a value: none of its parts can be set"
 _DESCRIBES = "describes code or a class, and cannot be set"
@@ -39,7 +40,7 @@ TYPES: Mapping[Any, str] = {
 }
 """Types whose values hold nothing."""
 
-BASES: Mapping[Any, str] = {
+BASES: Mapping[type, str] = {
     np.generic: _VALUE,
     np.dtype: _VALUE,
     np.ufunc: _COMPUTES,

@@ -9,7 +9,7 @@ import contextlib
 import inspect
 import numbers
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -22,6 +22,7 @@ from qdtrace.tracebacks import is_hidden
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
+    from typing import Any
 
 _CONTEXTLIB = os.path.abspath(contextlib.__file__)
 _LARGE = 256
@@ -54,13 +55,13 @@ class Variables:
         self.position = self.codes.at(frame.f_lasti)
         self.is_placed = self.codes.opname(self.position) == opname
         """True if the body belongs to a statement of this frame, so its code tells what comes next."""
-        self.before: dict[str, Any] = dict(frame.f_locals)
+        self.before: dict[str, object] = dict(frame.f_locals)
 
     def has_moved(self) -> bool:
         """Returns whether the frame is at another instruction than before the body."""
         return self.codes.at(self.frame.f_lasti) != self.position
 
-    def rebound(self) -> Iterator[tuple[str, Any, Any]]:
+    def rebound(self) -> Iterator[tuple[str, object, object]]:
         """Yields (name, old, new) for each variable that has another value now."""
         before = self.before
         for name, new in self.frame.f_locals.items():
@@ -69,7 +70,7 @@ class Variables:
                 if old is not new and _differs(old, new):
                     yield name, old, new
 
-    def new(self) -> Iterator[tuple[str, Any]]:
+    def new(self) -> Iterator[tuple[str, object]]:
         """Returns (name, value) for each variable that had none."""
         before = self.before
         return ((name, value) for name, value in self.frame.f_locals.items() if name not in before)
@@ -80,7 +81,7 @@ class Variables:
         return Loc(code.co_filename, self.codes.line(position) or self.frame.f_lineno, code.co_name)
 
 
-def leaves(value: Any) -> Iterator[Any]:
+def leaves(value: object) -> Iterator[object]:
     """Yields the leaves of a value, tuples and lists opened."""
     if isinstance(value, (tuple, list)) and len(value) <= _LARGE:
         for item in value:
@@ -99,7 +100,7 @@ def is_data(value: object) -> bool:
     return all(is_static(v) or isinstance(v, (jax.Array, MemoryHandle)) for v in leaves(value))
 
 
-def is_whole(value: Any) -> bool:
+def is_whole(value: object) -> bool:
     """Returns whether a value is data in one piece: reading it is reading all of it."""
     return is_data(value) and not isinstance(value, (tuple, list))
 

@@ -6,10 +6,11 @@ The `__exit__` of the statement then swallows it. Used by traces for comparison 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from types import FrameType
+    from typing import Any
 
 
 class LeftOut(BaseException):

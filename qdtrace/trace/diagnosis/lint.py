@@ -10,7 +10,7 @@ itself fails, the trace goes on. See docs/design/0007-carried-state.md.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qdtrace.errors import TraceValueError, frame_loc
 from qdtrace.frozen import frozen
@@ -84,7 +84,7 @@ class _Watch:
             self._scopes = [Variables(f, opname) for f in body_frames(frame)]
             self._mark = state.begin([(s.frame, s.before) for s in self._scopes], self._roots())
 
-    def _roots(self) -> dict[str, Any]:
+    def _roots(self) -> dict[str, object]:
         """Returns further objects to look at, by name."""
         return {}
 
@@ -97,7 +97,7 @@ class _Watch:
 
     def keep_leftovers(self, context: TraceContext) -> None:
         """Notes values made in this body: if a later body reads one, `regions` refuses that exactly."""
-        found: dict[int, Any] = {}
+        found: dict[int, object] = {}
         for scope in self._scopes:
             for name, value in scope.frame.f_locals.items():
                 if scope.before.get(name) is not value or isinstance(value, (tuple, list)):
@@ -142,7 +142,7 @@ class LoopWatch(_Watch):
         self,
         frame: FrameType | None,
         region: OpenRegion,
-        condition: Callable[[], Any] | None,
+        condition: Callable[[], object] | None,
         context: TraceContext,
     ) -> None:
         self._condition = condition
@@ -157,7 +157,7 @@ class LoopWatch(_Watch):
             if comprehension:
                 raise _not_a_for(scope.frame, region.name)
 
-    def _roots(self) -> dict[str, Any]:
+    def _roots(self) -> dict[str, object]:
         return {} if self._condition is None else {"condition": self._condition}
 
     def _diagnose(self, context: TraceContext) -> TraceValueError | None:
@@ -220,11 +220,11 @@ class FunctionWatch(LoopWatch):
         False  # `qd.vmap` has run them for shapes before, where a `qd.vmap` inside leaves other equations
     )
 
-    def __init__(self, function: Any, region: OpenRegion, context: TraceContext) -> None:
+    def __init__(self, function: object, region: OpenRegion, context: TraceContext) -> None:
         self._function = function
         super().__init__(None, region, None, context)
 
-    def _roots(self) -> dict[str, Any]:
+    def _roots(self) -> dict[str, object]:
         return {getattr(self._function, "__name__", "f"): self._function}
 
     def _diagnose(self, context: TraceContext) -> TraceValueError | None:

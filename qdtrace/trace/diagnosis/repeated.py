@@ -6,7 +6,7 @@ Fewer than three items, other containers and lists of several results may well h
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qdtrace.errors import warn
 from qdtrace.trace.buffers import Buffer
@@ -47,5 +47,5 @@ def _buffers(node: object) -> Iterator[int]:
         yield from _buffers(part)
 
 
-def _parts(node: Any) -> list[Any]:
+def _parts(node: object) -> list[object]:
     return list(node.values()) if isinstance(node, dict) else list(node) if isinstance(node, (list, tuple)) else []

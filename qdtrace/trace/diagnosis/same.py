@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -190,7 +190,7 @@ def regions_in(eqn: JaxprEqn) -> set[int]:
     return {one.params["uid"] for one in compat.all_eqns([eqn]) if one.primitive in markers.BEGINS}
 
 
-def _same_param(a: Any, b: Any, around: Comparison) -> bool:
+def _same_param(a: object, b: object, around: Comparison) -> bool:
     if a is b:
         return True
     if compat.is_jaxpr(a) and compat.is_jaxpr(b):

@@ -11,7 +11,7 @@ import builtins
 import collections
 from operator import is_
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -39,6 +39,7 @@ from qdtrace.trace.own_files import is_own_file
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import CodeType, FrameType
+    from typing import Any
 
 _LIMIT = 20_000
 """Most items that are looked at; the state of a program that holds more cannot be seen."""
@@ -66,7 +67,7 @@ class _Entry:
         self.born = born
         self.content: Content = ((), []) if holder is OPAQUE else holder.read(value)
 
-    def name(self, key: Any) -> str:
+    def name(self, key: object) -> str:
         return self.holder.label(self.path, key)
 
 
@@ -74,7 +75,7 @@ class State:
     """The objects that bodies of one trace may change."""
 
     def __init__(self) -> None:
-        self._known: dict[int, Any] = {}
+        self._known: dict[int, object] = {}
         """Objects that were looked into, by identity; they are kept alive, so that the identity stays theirs."""
         self._entries: list[_Entry] = []
         self._waiting: collections.deque[tuple[Any, str]] = collections.deque()
@@ -90,7 +91,7 @@ class State:
         self._items = 0
         self._after_rebuild = 0
 
-    def begin(self, frames: Iterable[tuple[FrameType, dict[str, Any]]], roots: dict[str, Any]) -> int:
+    def begin(self, frames: Iterable[tuple[FrameType, dict[str, object]]], roots: dict[str, object]) -> int:
         """Begins to watch a body that runs in these frames, with their variables, or on `roots`; returns its mark."""
         if not self._open and not self._is_full() and len(self._entries) > 64 + 2 * self._after_rebuild:
             self._forget()
@@ -209,7 +210,7 @@ class State:
             if holder is CLASS:
                 work.extend((base, base.__name__) for base in value.__bases__)
 
-    def _parts(self, entry: _Entry) -> list[tuple[Any, str]]:
+    def _parts(self, entry: _Entry) -> list[tuple[object, str]]:
         keys, values = entry.content
         if not values:
             if not isinstance(keys, (set, list, tuple)):
@@ -224,7 +225,7 @@ class State:
 
     def _add_function(self, function: FunctionType) -> None:
         code = function.__code__
-        local: dict[str, Any] = {}
+        local: dict[str, object] = {}
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             if id(cell) not in self._known:
                 self._known[id(cell)] = cell
@@ -319,7 +320,7 @@ def _same_number(a: object, b: object) -> bool:
     return type(a) is type(b) and isinstance(a, _NUMBERS) and bool(a == b or (a != a and b != b))
 
 
-def _first_difference(before: Content, now: Content) -> tuple[Any, Any]:
+def _first_difference(before: Content, now: Content) -> tuple[object, object]:
     """Returns the first key that has another value, came new or is gone, with its value now."""
     old = dict(zip(_keys(before), before[1], strict=True))
     new = dict(zip(_keys(now), now[1], strict=True))
@@ -329,6 +330,6 @@ def _first_difference(before: Content, now: Content) -> tuple[Any, Any]:
     return next((key for key in old if key not in new), None), None
 
 
-def _keys(content: Content) -> list[Any]:
+def _keys(content: Content) -> list[object]:
     keys, values = content
     return keys if isinstance(keys, list) and len(keys) == len(values) else list(range(len(values)))

@@ -10,13 +10,14 @@ import builtins
 import functools
 import linecache
 import types
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from qdtrace.frozen import frozen
 from qdtrace.trace.source import users_tracebacks
 
 if TYPE_CHECKING:
     from types import CodeType, FrameType, TracebackType
+    from typing import Any
 
 Node = TypeVar("Node", bound=ast.AST)
 UNKNOWN = object()

@@ -7,7 +7,7 @@ iterations, and compiling takes milliseconds for each.
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qdtrace.errors import Loc, warn
 from qdtrace.trace.context import get_current
@@ -19,6 +19,7 @@ from qdtrace.tracebacks import is_hidden, user_frame
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FrameType
+    from typing import Any
 
 MANY = 100
 """Elements from which on a loop that stores them is warned of."""

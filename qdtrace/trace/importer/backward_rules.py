@@ -8,7 +8,7 @@ backward function that JAX makes, if that is linear, and goes on step by step.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -32,14 +32,15 @@ from qdtrace.trace.rules_along import RuleAlong
 from qdtrace.trace.zero_at_zero import zero_results
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
+    from typing import Any
 
     from jax.typing import ArrayLike
 
     from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.importer.core import Importer
     from qdtrace.trace.importer.values import Value
-    from qdtrace.trace.jaxprs import Shaped
+    from qdtrace.trace.jaxprs import Params, Shaped
 
 MOST_TIES = 1 << 20
 """Most operands of the equations of one backward function: each result has all of them."""
@@ -68,10 +69,10 @@ def custom_lin(imp: Importer, eqn: JaxprEqn, *operands: Value, **params: Any) ->
 
 def _step_by_step(
     imp: Importer,
-    params: Mapping[str, Any],
+    params: Params,
     avals: Sequence[Shaped],
     operands: Sequence[Value],
-    known: dict[int, Any],
+    known: dict[int, ArrayLike],
 ) -> list[Value]:
     """Returns the linear function whose transpose is the backward function: it is transposed again step by step.
 
@@ -111,7 +112,7 @@ def _step_by_step(
 
 
 def _backward_rule(
-    imp: Importer, params: Mapping[str, Any], avals: Sequence[Shaped], known: dict[int, Any]
+    imp: Importer, params: Params, avals: Sequence[Shaped], known: dict[int, ArrayLike]
 ) -> TransposedRule:
     """Returns the transpose that a backward function gives; some operands are `known` by their numbers."""
     outs, count, bwd = params["out_avals"], params["num_res"], params["bwd"]

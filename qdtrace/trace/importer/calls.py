@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qdtrace.errors import UnsupportedError
 from qdtrace.trace import compat
@@ -12,6 +12,7 @@ from qdtrace.trace.importer.values import MemoryArray
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
     from qdtrace.trace.compat import Jaxpr, JaxprEqn
     from qdtrace.trace.importer.core import Importer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from qdtrace.trace.physical import is_pair
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
     from qdtrace.ir.types import DType
     from qdtrace.trace.importer.core import Importer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -38,6 +38,7 @@ from qdtrace.trace.physical import is_pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Any
 
     from qdtrace.ir.builder import BlockBuilder
     from qdtrace.ir.program import Eqn
@@ -118,7 +119,7 @@ def _where_active(imp: Importer, active: Value, carry: Carry, new: Value, old: V
 @rule("scan", ignores={"unroll": "it is for speed", "ft_out": "results come in the order of the body's"})
 def scan(
     imp: Importer, eqn: JaxprEqn, *operands: Value, jaxpr: AnyJaxpr, length: int, reverse: bool,
-    num_consts: int = 0, num_carry: int = 0, ft_in: Any = None,
+    num_consts: int = 0, num_carry: int = 0, ft_in: object = None,
 ) -> list[Value]:  # fmt: skip
     """Imports `lax.scan` and `fori_loop` of constant length: a `for`; few steps over arrays are written out."""
     counts = {"num_consts": num_consts, "num_carry": num_carry} if ft_in is None else {"ft_in": ft_in}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -37,7 +37,8 @@ from qdtrace.trace.regions import restructure
 from qdtrace.trace.source import eqn_loc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Sequence
+    from typing import Any
 
     from jax.core import ShapedArray
     from jax.typing import ArrayLike
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from qdtrace.trace.importer.bodies import Key, Operands
     from qdtrace.trace.importer.uses import Uses
     from qdtrace.trace.importer.values import Element, Env
-    from qdtrace.trace.jaxprs import AnyJaxpr, Shaped
+    from qdtrace.trace.jaxprs import AnyJaxpr, Params, Shaped
 
 LARGE_CONSTANT = 64
 """Constants of more elements are kept in memory from the start."""
@@ -231,8 +232,9 @@ class Importer(MemoryOps):
             return
         primitive = eqn.primitive
         name = primitive.name
-        values: list[Any] = [self.read(env, v) for v in eqn.invars]
+        values: list[Value] = [self.read(env, v) for v in eqn.invars]
         found = RULES.get(name)
+        results: Any
         if name not in TAUGHT and is_foreign(primitive):
             results = self._implemented(eqn, values)
         elif found is not None and name not in TAUGHT:
@@ -247,7 +249,7 @@ class Importer(MemoryOps):
         else:
             env[eqn.outvars[0]] = results
 
-    def _without_rule(self, eqn: JaxprEqn, values: list[Value]) -> Any:
+    def _without_rule(self, eqn: JaxprEqn, values: list[Value]) -> Value | list[Value]:
         name = eqn.primitive.name
         fn, params, vanish, each = TAUGHT.get(name), eqn.params, False, False
         if fn is None:
@@ -267,7 +269,7 @@ class Importer(MemoryOps):
             return results if eqn.primitive.multiple_results else results[0]
         raise self._no_rule(eqn)
 
-    def _implemented(self, eqn: JaxprEqn, values: list[Value]) -> Any:
+    def _implemented(self, eqn: JaxprEqn, values: list[Value]) -> Value | list[Value]:
         contents = [_content(v, x.aval) for v, x in zip(values, eqn.invars, strict=True)]
         with compat.settings_of(eqn):
             inner = implementation_of(eqn, contents)
@@ -286,12 +288,12 @@ class Importer(MemoryOps):
         )
 
     def decomposed(
-        self, fn: Callable[..., Any], avals: Sequence[Shaped], params: Mapping[str, Any], values: list[Value]
+        self, fn: Callable[..., object], avals: Sequence[Shaped], params: Params, values: list[Value]
     ) -> list[Value]:
         """Returns results of a jnp function, inlined; what it refuses is refused at the user's line."""
         return self.call(self._traced(fn, avals, params), values)
 
-    def _traced(self, fn: Callable[..., Any], avals: Sequence[Shaped], params: Mapping[str, Any]) -> AnyJaxpr:
+    def _traced(self, fn: Callable[..., object], avals: Sequence[Shaped], params: Params) -> AnyJaxpr:
         for aval in avals:
             self.dtype_of(aval)
         try:
@@ -299,7 +301,7 @@ class Importer(MemoryOps):
         except UnsupportedError as error:
             raise UnsupportedError(error.rule, loc=self.here(), notes=error.notes, help=error.help) from None
 
-    def each(self, fn: Callable[..., Any], eqn: JaxprEqn, params: Mapping[str, Any], values: Sequence[Value]) -> Value:
+    def each(self, fn: Callable[..., object], eqn: JaxprEqn, params: Params, values: Sequence[Value]) -> Value:
         """Returns the result of an equation that a jnp function of elements computes."""
         closed = self._traced(fn, [jax.ShapeDtypeStruct((), v.aval.dtype) for v in eqn.invars], params)
         one = lambda *elements: self.call_on_scalars(closed, elements)[0]  # noqa: E731

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from qdtrace.trace.rows import SAME_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from qdtrace.ir.program import Atom
     from qdtrace.trace.compat import JaxprEqn

@@ -6,7 +6,7 @@ from few scalars, else from memory.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from qdtrace.trace.physical import is_pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
 
     from jax.lax import GatherDimensionNumbers, GatherScatterMode
     from jax.typing import ArrayLike

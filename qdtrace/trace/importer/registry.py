@@ -14,7 +14,7 @@ import functools
 import importlib
 import inspect
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import jax
 
@@ -26,12 +26,13 @@ from qdtrace.trace.dtypes import mode_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
+    from typing import Any
 
     import numpy as np
 
     from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.importer.scalars import ScalarOps
-    from qdtrace.trace.jaxprs import AnyJaxpr, Shaped
+    from qdtrace.trace.jaxprs import AnyJaxpr, Params, Shaped
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -101,7 +102,7 @@ RULES: dict[str, Rule] = {}
 ITEMS: dict[str | Primitive, Callable[..., bool | None]] = {}
 """Importers of regions and jumps, of which one returns true if it has imported the rest of its block; and of bodies."""
 DECOMPOSITIONS: dict[str, Rule] = {}
-TAUGHT: dict[str, Callable[..., Any]] = {}
+TAUGHT: dict[str, Callable[..., object]] = {}
 DERIVATIVES: dict[str, Callable[..., Any]] = {}
 """Functions by name; "transposed" ties results of an equation that has a transpose of its own to that."""
 COMMON = (
@@ -243,13 +244,13 @@ def formula(name: str) -> Callable[..., Any]:
     return found
 
 
-def traced_rule(fn: Callable[..., Any], avals: Sequence[Shaped], params: Mapping[str, Any]) -> AnyJaxpr:
+def traced_rule(fn: Callable[..., object], avals: Sequence[Shaped], params: Params) -> AnyJaxpr:
     """Returns the closed jaxpr of a decomposition for these operands."""
     with mode_for(a.dtype for a in avals):
         return _traced_rule(fn, avals, params)
 
 
-def _traced_rule(fn: Callable[..., object], avals: Sequence[Shaped], params: Mapping[str, Any]) -> AnyJaxpr:
+def _traced_rule(fn: Callable[..., object], avals: Sequence[Shaped], params: Params) -> AnyJaxpr:
     try:
         shapes = tuple((a.shape, a.dtype) for a in avals)
         key = (fn, shapes, tuple(params.items()), _settings())

@@ -7,7 +7,7 @@ tangents of `jax.custom_vjp` functions, whose rules are made in `backward_rules`
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,7 @@ from qdtrace.trace.physical import is_pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import Any
 
     from qdtrace.ir.custom import Tangents
     from qdtrace.ir.program import Atom, Block, Loc
@@ -178,7 +179,7 @@ def _parts(scalars: Iterable[T], avals: Sequence[Shaped]) -> list[list[T]]:
 
 def _imported(
     name: str,
-    rule: Callable[..., Any],
+    rule: Callable[..., object],
     avals: Sequence[Shaped],
     another: Callable[[Builder], Importer],
     loc: Loc | None,

@@ -10,7 +10,7 @@ The places are those of a serial loop, whatever the threads do.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -26,6 +26,7 @@ from qdtrace.trace.tree import body_of, bounds_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Any
 
     from qdtrace.trace.compat import JaxprEqn, Var
 
