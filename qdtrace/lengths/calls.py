@@ -24,6 +24,7 @@ from qdtrace.compose.staged import Programs
 from qdtrace.errors import BoundsError, CheckError
 from qdtrace.lengths.kinds import Kind
 from qdtrace.lengths.mapped import mapped_staging, with_axes
+from qdtrace.lengths.opened import PinnedError
 from qdtrace.lengths.traced import trace_call
 from qdtrace.trace import compat
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from qdtrace.config import Options
     from qdtrace.lengths.memory import Form
     from qdtrace.lengths.traced import Trace
+    from qdtrace.trace.lengths import Recording
 
 KEPT = 256
 """The most calls that are remembered by the types of their arguments: another one is traced again."""
@@ -48,7 +50,10 @@ _looking = operator.attrgetter(*LOOKING)
 class Calls:
     """The calls of one function with its options."""
 
-    def __init__(self, name: str, staging: Callable[[Programs], Callable[..., Any]], options: Options) -> None:
+    def __init__(
+        self, name: str, staging: Callable[[Programs], Callable[..., Any]], options: Options, *, is_mapped: bool = False
+    ) -> None:
+        self.is_mapped = is_mapped
         self.name, self.staging, self.options = name, staging, options
         self._kinds: dict[Hashable, Kind] = {}
         self._met: OrderedDict[Hashable, Sequence[Form] | None] = OrderedDict()
@@ -81,7 +86,7 @@ class Calls:
             calls = self._mapped.get((structure, axes))
             if calls is None:
                 staging = mapped_staging(self.staging, structure, axes)
-                calls = self._mapped[structure, axes] = Calls(self.name, staging, self.options)
+                calls = self._mapped[structure, axes] = Calls(self.name, staging, self.options, is_mapped=True)
         with compat.set_current_trace(compat.eval_trace):
             made = calls._run(values, jax.tree.structure((values, {})))
         return made and (made[0].as_mapped(leaves),)
@@ -133,11 +138,15 @@ class Calls:
                 self._met.popitem(last=False)
             return forms
 
-    def _tracing(self, structure: Any, moved: tuple[int, ...]) -> Callable[[Sequence[Any]], list[Trace]]:
+    def _tracing(
+        self, structure: Any, moved: tuple[int, ...]
+    ) -> Callable[[Sequence[Any], Recording | None], list[Trace]]:
         """Returns the function that traces a call of such arguments."""
 
-        def traces(leaves: Sequence[Any]) -> list[Trace]:
-            call = trace_call(self.staging, leaves, structure)
+        def traces(leaves: Sequence[Any], recording: Recording | None) -> list[Trace]:
+            if recording is not None and (self.is_mapped or self.options.pure):
+                raise PinnedError("its lengths are not those of the function that is traced")
+            call = trace_call(self.staging, leaves, structure, recording)
             if not moved:
                 return [call]
             from qdtrace.lengths.gradients import trace_adjoint

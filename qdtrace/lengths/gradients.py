@@ -16,7 +16,7 @@ from qdtrace.compose.staged_program import chosen
 from qdtrace.errors import BoundsError, CheckError, QdError
 from qdtrace.lengths.opened import PinnedError
 from qdtrace.lengths.skeleton import skeleton_of
-from qdtrace.lengths.traced import Known, Made, Trace
+from qdtrace.lengths.traced import Known, Made, Trace, known_params
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:
@@ -129,11 +129,14 @@ def trace_adjoint(call: Trace, leaves: Sequence[Any], moved: Sequence[int]) -> T
         raise PinnedError("a function in its loops has a derivative rule of its own")
     numbers = {number: len(leaves) + k for k, number in enumerate(made)}
     adjoints = [numbers[k] for k, wanted in enumerate(out) if wanted]
+    operands = (*call.operands, *adjoints, *map(Known, tangents.constants))
+    known = known_params(tangents.program, operands[: len(tangents.program.params)], call.recording)
     return Trace(
-        skeleton_of(tangents.program),
+        skeleton_of(tangents.program, known),
         tangents,
-        (*call.operands, *adjoints, *map(Known, tangents.constants)),
+        operands,
         tuple([Made(places[k]) if k in places else Known(np.zeros(leaves[k].shape, leaves[k].dtype)) for k in moved]),
         jax.tree.structure([0] * len(moved)),
+        call.recording,
         Derivative(base, (), out, mask),
     )

@@ -14,8 +14,10 @@ from qdtrace.frozen import frozen, mutable
 from qdtrace.ir.program import ref_type
 from qdtrace.lengths.memory import Form, Place, on_host
 from qdtrace.lengths.opened import PinnedError, opened
+from qdtrace.lengths.paths import At, Path
 from qdtrace.lengths.skeleton import first_difference
 from qdtrace.lengths.traced import Made
+from qdtrace.trace.lengths import Recording
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -33,6 +35,8 @@ FIRST = 3
 """Lengths that a function is compiled for, before one program is made for all."""
 MOST_OTHERS = 16
 """The most further lengths that a function is compiled for, as they have other graphs. With more it is for each."""
+MOST_PATHS = 16
+"""The most ways through its decisions by lengths that are remembered of a function."""
 MOST_SKELETONS = 6
 """The most lengths that a program is made of."""
 
@@ -63,13 +67,17 @@ class _Graph:
 class Kind:
     """Calls whose arguments differ in lengths of first axes alone."""
 
-    def __init__(self, name: str, trace: Callable[[Sequence[Any]], Sequence[Trace]]) -> None:
-        self.name, self._trace = name, trace
+    def __init__(self, name: str, trace: Callable[[Sequence[Any], Recording | None], Sequence[Trace]]) -> None:
+        self.name, self._trace_with = name, trace
         self.compiled: dict[Lengths, Sequence[Any]] = {}
         """Lengths that the function is compiled for, with the types of the first ones' arguments."""
         self.is_pinned = False
         self.graphs: dict[Hashable, _Graph] = {}
         """Graphs by texts and options: arithmetic with lengths is done while tracing, and some may give another one."""
+        self.paths: dict[Hashable, Path] = {}
+        """The ways that the function took through its decisions by lengths."""
+        self._records = True
+        """False once a function could not be traced with lengths that are recorded."""
 
     def forms(self, lengths: Lengths, leaves: Sequence[Any]) -> list[Form] | None:
         """Returns what each program of a call at these lengths needs, or None if it is to be compiled for them."""
@@ -78,6 +86,8 @@ class Kind:
         if len(self.compiled) < FIRST:
             self.compiled[lengths] = [_like(x) for x in leaves]
             return None
+        if (known := self._known(lengths)) is not None:
+            return known
         try:
             found = self._found(leaves)
         except PinnedError as error:
@@ -94,7 +104,45 @@ class Kind:
         self.is_pinned = True
         warn(f"`{self.name}` is compiled for each length, in spite of sizes='any': {why}", user_loc())
 
+    def _known(self, lengths: Lengths) -> list[Form] | None:
+        """Returns what each program of a call needs, without a trace; None if the function is to be traced."""
+        for path in self.paths.values():
+            made = [self.graphs[key].made for key in path.keys]
+            ready = [m for m in made if m is not None]
+            if len(ready) == len(made) and (calls := path.at(lengths, [m.opened for m in ready])):
+                return [_form(call, m) for call, m in zip(calls, ready, strict=True)]
+        return None
+
+    def _trace(self, leaves: Sequence[Any]) -> Sequence[Trace]:
+        """Traces a call, and keeps what it does with lengths."""
+        if self._records:
+            lengths = [np.shape(x)[0] for x in leaves if np.ndim(x)]
+            try:
+                traces = self._trace_with(leaves, Recording(lengths))
+            except Exception:  # as code may ask for the type of a length; what is wrong without it is an error, too
+                self._records = False
+            else:
+                key = Path.key(traces)
+                path = self.paths.pop(key, None) or Path(traces)
+                path.add(traces)
+                self.paths[key] = path
+                if len(self.paths) > MOST_PATHS:
+                    del self.paths[next(iter(self.paths))]
+                return traces
+        return self._trace_with(leaves, None)
+
     def _found(self, leaves: Sequence[Any]) -> list[Form] | None:
+        try:
+            return self._found_by(leaves)
+        except PinnedError:
+            if not self.paths:
+                raise
+        self._records = False  # with lengths in its code it may be one program
+        self.paths.clear()
+        self.graphs.clear()
+        return self._found_by(leaves)
+
+    def _found_by(self, leaves: Sequence[Any]) -> list[Form] | None:
         if not self.graphs:
             try:
                 traces = [trace for given in self.compiled.values() for trace in self._trace(given)]
@@ -126,7 +174,9 @@ class Kind:
                 values = graph.made.opened.values(mine)
         if values is None or graph.made is None:
             return None
-        return _form(trace, [np.array(v.value) for v in values], graph.made)
+        sizes = graph.made.opened.sizes(mine)
+        assert sizes is not None
+        return _form(At(trace.operands, trace.results, trace.tree, sizes, [v.value for v in values]), graph.made)
 
     def _graph_of(self, trace: Trace) -> _Graph:
         return self.graphs.setdefault(trace.key, _Graph())
@@ -183,15 +233,13 @@ def _like(x: Any) -> Any:
     return jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=x.weak_type) if isinstance(x, jax.Array) else x
 
 
-def _form(trace: Trace, numbers: Sequence[np.ndarray], made: _Made) -> Form:
-    """Returns a call at the lengths of a trace."""
-    sizes = made.opened.sizes(trace.skeleton)
-    assert sizes is not None
+def _form(at: At, made: _Made) -> Form:
+    """Returns a call at some lengths."""
     pairs = zip((*made.before.params, *made.before.buffers), made.dims, strict=True)
-    shapes = {v: tuple([n if n >= 0 else sizes[-1 - n] for n in dims]) for v, dims in pairs}
+    shapes = {v: tuple([n if n >= 0 else at.sizes[-1 - n] for n in dims]) for v, dims in pairs}
     params, memory = made.program.params, made.given.memory
     dtypes = [v.dtype.numpy for v in params]
-    count = len(trace.operands)
+    count = len(at.operands)
 
     def place(var: Var, before: Var | None) -> Place:
         initial = made.program.initial.get(var)
@@ -208,9 +256,9 @@ def _form(trace: Trace, numbers: Sequence[np.ndarray], made: _Made) -> Form:
     places = {var: k for k, (var, _) in enumerate(filled)}
     return Form(
         made.given,
-        tuple(zip(trace.operands, dtypes[:count], strict=True)),
-        tuple([on_host(x, dtype) for x, dtype in zip(numbers, dtypes[count:], strict=True)]),
+        tuple(zip(at.operands, dtypes[:count], strict=True)),
+        tuple([on_host(np.array(x), dtype) for x, dtype in zip(at.numbers, dtypes[count:], strict=True)]),
         tuple([place(var, before) for var, before in filled]),
-        tuple([Made(places[made.program.results[s.number]]) if isinstance(s, Made) else s for s in trace.results]),
-        trace.tree,
+        tuple([Made(places[made.program.results[s.number]]) if isinstance(s, Made) else s for s in at.results]),
+        at.tree,
     )

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from qdtrace.frozen import frozen
 from qdtrace.ir.builder import ref_var
@@ -24,12 +24,14 @@ from qdtrace.ir.primitives import LOAD
 from qdtrace.ir.program import Eqn, Program, Task, Var, literal, ref_type
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import SCALARS, RefType
+from qdtrace.lengths.indices import indices_in, is_inside
 from qdtrace.lengths.skeleton import SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
     from qdtrace.ir.program import Atom, Block, Literal
+    from qdtrace.lengths.indices import Index
     from qdtrace.lengths.skeleton import Skeleton, Slot
 
 T = TypeVar("T")
@@ -58,6 +60,10 @@ class Opened:
     most: int
     """The largest length."""
     programs: tuple[Program, Program]
+    dropped: list[tuple[Index, int]]
+    """Indices without their checks, with the position of the size; see `indices`."""
+    accesses: set[tuple[Index, int]] | None
+    """Indices of first axes with the position of the length, or None if one is unknown."""
 
     @property
     def larger(self) -> list[int]:
@@ -69,14 +75,24 @@ class Opened:
         if other.text != self.first.text:
             return None
         values = _common(self.operands, self.first.literals.values(), other.literals.values())
-        lengths = self.sizes(other)
-        if values is None or lengths is None or not all(0 < n <= self.most for n in lengths):
-            return None
-        return values
+        return values if self.sizes(other) is not None and self.are_inside(other.row, other.params) else None
+
+    def are_inside(self, row: Sequence[Any], params: Sequence[Any]) -> bool:
+        """Returns whether all indices without a check are inside of their arrays at other lengths."""
+        return all(is_inside(form, row, params, row[size]) for form, size in self.dropped)
+
+    def values_of(self, literals: Sequence[Any]) -> list[Any] | None:
+        """Returns the operands for literals of other lengths, or None if they are those of another program."""
+        return _common(self.operands, [a.value for a in self.first.literals.values()], literals)
 
     def sizes(self, other: Skeleton) -> list[int] | None:
         """Returns lengths by number of a program of other lengths, or None if it is another program."""
-        return _common(self.lengths, self.first.lengths.values(), other.lengths.values())
+        return self.sizes_of(other.lengths.values())
+
+    def sizes_of(self, lengths: Iterable[int]) -> list[int] | None:
+        """Returns lengths by number, or None if they are those of another program."""
+        found = _common(self.lengths, self.first.lengths.values(), lengths)
+        return found if found is not None and all(0 < n <= self.most for n in found) else None
 
 
 def _common(numbers: Sequence[int | None], first: Iterable[T], other: Iterable[T]) -> list[T] | None:
@@ -102,12 +118,26 @@ def opened(traces: Sequence[Skeleton]) -> Opened:
     slots = {slot: params[k] for slot, k in zip(first.literals, operands, strict=True) if k is not None}
 
     most = (most - 8 * len(found)) // 2
+    indices, known = indices_in(first), [(t.row, t.params) for t in traces]
+    dropped = {
+        eqn: (form, size)
+        for eqn, (form, size) in indices.checks.items()
+        if all(is_inside(form, row, params, row[size]) for row, params in known)
+    }
 
     def chosen(length: Callable[[int], int]) -> Program:
         sizes = {v: length(k) for v, k in zip(first.lengths, lengths, strict=True) if k is not None}
-        return _Opening(sizes, slots, most).program(first.program, params)
+        return _Opening(sizes, slots, most, dropped).program(first.program, params)
 
-    return Opened(first, operands, lengths, most, (chosen(lambda k: _larger(most, k)), chosen(lambda _: 1)))
+    return Opened(
+        first,
+        operands,
+        lengths,
+        most,
+        (chosen(lambda k: _larger(most, k)), chosen(lambda _: 1)),
+        list(dropped.values()),
+        indices.accesses,
+    )
 
 
 def _larger(most: int, number: int) -> int:
@@ -126,9 +156,11 @@ def _numbered(rows: Sequence[tuple[T, ...]]) -> tuple[tuple[int | None, ...], li
 class _Opening(Rebuilder):
     """Replaces literals by operands, and lengths of references by others."""
 
-    def __init__(self, lengths: Mapping[Var, int], operands: Mapping[Slot, Var], most: int) -> None:
+    def __init__(
+        self, lengths: Mapping[Var, int], operands: Mapping[Slot, Var], most: int, dropped: Container[Eqn]
+    ) -> None:
         super().__init__({v: Var(RefType(v.dtype, (n, *ref_type(v).shape[1:])), v.hint) for v, n in lengths.items()})
-        self.operands, self.most = operands, most
+        self.operands, self.most, self.dropped = operands, most, dropped
         self.loaded: dict[Var, Var] = {}
         """Values of operands in the present task."""
 
@@ -165,7 +197,9 @@ class _Opening(Rebuilder):
         """Appends the equation with its operands replaced."""
         invars = self.put(eqn, eqn.invars)
         made = eqn if invars is eqn.invars else replace(eqn, invars=invars)
-        if (size := self.operands.get((eqn, SIZE))) is None:
+        if eqn in self.dropped:
+            (self.env[eqn.outvar],) = self.atoms(invars)
+        elif (size := self.operands.get((eqn, SIZE))) is None:
             super().visit(made)
         else:
             self.bounded(made, self.value(size))

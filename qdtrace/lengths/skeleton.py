@@ -6,7 +6,7 @@ lengths of first axes, and the lengths that checks of indices compare with.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qdtrace.frozen import frozen
 from qdtrace.ir.primitives import BOUND
@@ -36,13 +36,25 @@ class Skeleton:
     that a check compares an index with."""
     lengths: Mapping[Var, int]
     """Lengths of the first axes of parameters and buffers."""
+    known: Mapping[Var, int]
+    """Values of the parameters that lengths decide, if these were recorded."""
+
+    @property
+    def row(self) -> list[Any]:
+        """Values of the literals, then lengths."""
+        return [*[a.value for a in self.literals.values()], *self.lengths.values()]
+
+    @property
+    def params(self) -> list[int | None]:
+        """Values of the parameters, where lengths decide them."""
+        return [self.known.get(v) for v in self.program.params]
 
 
-def skeleton_of(program: Program) -> Skeleton:
+def skeleton_of(program: Program, known: Mapping[Var, int]) -> Skeleton:
     """Returns a graph, taken apart."""
     literals = {(owner, k): a for owner, k, a in _atoms(program) if isinstance(a, Literal)}
     lengths = {v: ref_type(v).shape[0] for v in (*program.params, *program.buffers) if ref_type(v).ndim}
-    return Skeleton(program, "\n".join(_lines(program)), literals, lengths)
+    return Skeleton(program, "\n".join(_lines(program)), literals, lengths, known)
 
 
 def first_difference(one: Program, other: Program) -> str:

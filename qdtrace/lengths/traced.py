@@ -14,6 +14,7 @@ from qdtrace.frozen import frozen
 from qdtrace.lengths.opened import PinnedError
 from qdtrace.lengths.skeleton import skeleton_of
 from qdtrace.trace import compat
+from qdtrace.trace.lengths import recorded
 from qdtrace.trace.source import eqn_loc
 
 if TYPE_CHECKING:
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from qdtrace.compose.derivative import Derivative
     from qdtrace.compose.staged_program import StagedProgram
     from qdtrace.config import Options
+    from qdtrace.ir.program import Program, Var
     from qdtrace.lengths.skeleton import Skeleton
+    from qdtrace.trace.lengths import Recording
 
 
 @frozen(eq=False)
@@ -30,6 +33,8 @@ class Known:
     """A value that is no argument."""
 
     value: Any
+    number: int | None = None
+    """The number of the recording that it is, if lengths decide it."""
 
 
 @frozen(eq=False)
@@ -56,6 +61,8 @@ class Trace:
     """The source of each leaf of the result."""
     tree: Any
     """Structure of the result."""
+    recording: Recording | None = None
+    """Arithmetic and decisions of the function with lengths, if recorded."""
     adjoint: Derivative | None = None
     """Specifies the derivative that runs, if the program is one of tangents and its transpose runs."""
 
@@ -71,18 +78,27 @@ class Trace:
         return self.skeleton.text, self.options, spec and (spec.wrt, spec.out, spec.x64)
 
 
-def trace_call(staging: Callable[[Programs], Callable[..., Any]], leaves: Sequence[Any], structure: Any) -> Trace:
-    """Traces a call on leaves of arguments. Raises PinnedError unless it becomes one program and nothing else."""
+def trace_call(
+    staging: Callable[[Programs], Callable[..., Any]],
+    leaves: Sequence[Any],
+    structure: Any,
+    recording: Recording | None = None,
+) -> Trace:
+    """Traces a call on leaves of arguments, and records what it does with lengths. Raises PinnedError unless it becomes
+    one program and nothing else."""
     tree: Any = None
     programs = Programs()
     staged = staging(programs)
 
     def flat(*leaves: Any) -> list[Any]:
         nonlocal tree
+        if recording is not None:
+            recording.begin(leaves)
         out, tree = flat_results(staged, leaves, structure)
         return out
 
-    made: Any = jax.make_jaxpr(flat)(*leaves)
+    with recorded(recording):
+        made: Any = jax.make_jaxpr(flat)(*leaves)
     if programs.doubts:
         raise PinnedError("its iterations may race, which the elements of arguments decide")
     walk = _Walk()
@@ -92,7 +108,21 @@ def trace_call(staging: Callable[[Programs], Callable[..., Any]], leaves: Sequen
     ((program, operands),) = walk.calls
     if program.options.debug or program.options.deterministic:  # threads need copies for sums in one order
         raise PinnedError("it runs with `debug` or `deterministic`")
-    return Trace(skeleton_of(program.program), program, tuple(operands), tuple(outs), tree)
+    if recording is not None:
+        if not recording.has_begun:
+            raise PinnedError("nobody saw its lengths")
+        numbers = {id(array): number for array, number in recording.operands}
+        operands = [Known(s.value, numbers.get(id(s.value))) if isinstance(s, Known) else s for s in operands]
+    skeleton = skeleton_of(program.program, known_params(program.program, operands, recording))
+    return Trace(skeleton, program, tuple(operands), tuple(outs), tree, recording)
+
+
+def known_params(program: Program, operands: Iterable[Source], recording: Recording | None) -> dict[Var, int]:
+    """Returns the values of the parameters that are whole numbers which lengths decide."""
+    if recording is None:
+        return {}
+    pairs = [(v, s.number) for v, s in zip(program.params, operands, strict=True) if isinstance(s, Known)]
+    return {v: n for v, k in pairs if k is not None and type(n := recording.values[k]) is int and v.dtype.is_integer}
 
 
 def flat_results(staged: Callable[..., Any], leaves: Sequence[Any], structure: Any) -> tuple[list[Any], Any]:

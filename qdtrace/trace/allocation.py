@@ -6,8 +6,7 @@ that is given stays: a wider float stored into the buffer is rounded to it.
 
 from __future__ import annotations
 
-import operator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +19,7 @@ from qdtrace.trace.context import emit, new_uid
 from qdtrace.trace.diagnosis.results import name_of_result
 from qdtrace.trace.dtypes import default_dtype, element_type
 from qdtrace.trace.indexing import as_array, cast_value
+from qdtrace.trace.lengths import as_dims, as_length, recording
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,6 +92,8 @@ def full(shape: Shape, fill_value: ArrayLike, dtype: DTypeLike | None = None) ->
         TraceTypeError: a length is traced, or the dtype is no number or bool.
         TraceValueError: a length is negative, or the call stands in a loop or condition.
     """
+    if (length := as_length(fill_value)) is not None:
+        return _allocate("full", shape, dtype, length, like=length.value)
     fill_value = as_array(fill_value, "qd.full")
     return _allocate("full", shape, dtype, fill_value, like=fill_value)
 
@@ -169,11 +171,11 @@ def _with_dtype(x: object) -> object:
     return x if hasattr(x, "dtype") else as_array(x, "a `_like` function")
 
 
-def _allocate(name: str, shape: Any, dtype: object, fill: ArrayLike | None, like: object = 0.0) -> Buffer:
+def _allocate(name: str, shape: Any, dtype: object, fill: Any, like: object = 0.0) -> Buffer:
     check_outside_loops(name)
     lengths = shape if isinstance(shape, (tuple, list)) else (shape,)
     try:
-        dims = tuple(map(operator.index, lengths))
+        dims = as_dims(lengths)
     except TypeError:
         is_traced = any(isinstance(n, Tracer) for n in jax.tree.leaves(shape))
         raise TraceTypeError.here(
@@ -182,10 +184,13 @@ def _allocate(name: str, shape: Any, dtype: object, fill: ArrayLike | None, like
             if any(isinstance(n, float) for n in lengths)
             else "shapes come from `x.shape` or static arguments, not from traced values",
         ) from None
-    if any(n < 0 for n in dims):
+    if any((d if as_length(n) is None else n) < 0 for n, d in zip(lengths, dims, strict=True)):
         raise TraceValueError.here(f"qd.{name} needs a shape without negative lengths, got {dims}")
     what = "a buffer" if name.endswith("_like") else f"qd.{name}"
     element = default_dtype(like, what) if dtype is None else element_type(dtype, f"qd.{name}")
     operands = () if fill is None else (cast_value(fill, element, (), f"the fill value of qd.{name}"),)
     called = name_of_result()
-    return Buffer(emit(markers.alloc_p, *operands, shape=dims, dtype=element, uid=new_uid(), called=called))
+    made = Buffer(emit(markers.alloc_p, *operands, shape=dims, dtype=element, uid=new_uid(), called=called))
+    if running := recording():
+        running.know(made.tracer, tuple(lengths[:1]) + dims[1:])
+    return made

@@ -22,6 +22,7 @@ from qdtrace.trace.dtypes import default_dtype
 from qdtrace.trace.elements import as_element
 from qdtrace.trace.handles import MemoryHandle
 from qdtrace.trace.indexing import ParsedIndex, as_array, as_value, cast_value, parse_index, too_many_indices
+from qdtrace.trace.lengths import known
 from qdtrace.trace.operators import INPLACE
 from qdtrace.trace.placement import too_large
 
@@ -82,11 +83,8 @@ class Buffer(MemoryHandle):
 
     def __jax_array__(self) -> jax.Array:
         """Returns the whole content now; inside a loop only when it is small."""
-        if self._is_array():
-            return emit(markers.read_p, self.handle)
-        if self.size > indexing.WHOLE_LIMIT:
-            raise too_large(self.shape, user_loc())
-        return _load(self, indexing.whole(self.shape))
+        known(self.shape)
+        return content_of(self)
 
     def _is_array(self, what: str = "an array operation") -> bool:
         """Returns whether a use as an array means one operation on the whole."""
@@ -160,6 +158,15 @@ class Buffer(MemoryHandle):
 
     def __index__(self) -> int:
         raise _not_a_number(self, "int", "{}")
+
+
+def content_of(buffer: Buffer) -> jax.Array:
+    """Returns the whole content of a buffer now, as an array whose shape nobody looks at before the function ends."""
+    if buffer._is_array():  # pyright: ignore[reportPrivateUsage]
+        return emit(markers.read_p, buffer.handle)
+    if buffer.size > indexing.WHOLE_LIMIT:
+        raise too_large(buffer.shape, user_loc())
+    return _load(buffer, indexing.whole(buffer.shape))
 
 
 def _not_a_number(buffer: Buffer, kind: str, instead: str) -> QdError:
@@ -367,4 +374,9 @@ def _unflattened(_: None, children: tuple[Any]) -> Any:
     return child if is_content else Buffer(child)  # type: ignore[arg-type]
 
 
-jax.tree_util.register_pytree_node(Buffer, lambda b: ((b.handle,), None), _unflattened)
+def _flattened(buffer: Buffer) -> tuple[tuple[Any], None]:
+    known(buffer.shape)
+    return (buffer.handle,), None
+
+
+jax.tree_util.register_pytree_node(Buffer, _flattened, _unflattened)

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from qdtrace.errors import TraceTypeError
+from qdtrace.trace.lengths import recording
 from qdtrace.trace.operators import ArrayOperators
 
 if TYPE_CHECKING:
@@ -36,7 +37,9 @@ class MemoryHandle(ArrayOperators):
     @property
     def shape(self) -> tuple[int, ...]:
         """Lengths of the axes."""
-        return tuple(self._handle.shape)
+        running = recording()
+        known = running and running.shape_of(self._handle)
+        return known or tuple(self._handle.shape)
 
     @property
     def dtype(self) -> np.dtype:

@@ -17,6 +17,7 @@ from qdtrace.frozen import frozen
 from qdtrace.trace.compat import Tracer
 from qdtrace.trace.diagnosis.access import integer_for, new_axis_in, slice_in, vector_in
 from qdtrace.trace.dtypes import as_jax, default_dtype, is_too_wide, mode_for
+from qdtrace.trace.lengths import as_length
 from qdtrace.trace.markers import Slices, sliced_shape
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class ParsedIndex:
 
 def whole(shape: tuple[int, ...]) -> ParsedIndex:
     """Returns the access to a whole buffer or cell of this shape."""
-    return ParsedIndex(tuple((0, n, 1) for n in shape), ())
+    return ParsedIndex(tuple((0, operator.index(n), 1) for n in shape), ())
 
 
 def as_value(x: object) -> Any:
@@ -140,13 +141,13 @@ def _is_integer_scalar(k: object) -> bool:
 def _index_operand(k: Any, axis: int, shape: tuple[int, ...]) -> Any:
     n = shape[axis]
     if is_static_int(k):
-        k = operator.index(k)
+        k = operator.index(k) if as_length(k) is None else k
         if not -n <= k < n:
             raise TraceIndexError.here(
                 f"index {k} is out of bounds for axis {axis} of shape {shape}",
                 help=f"write one from {-n} to {n - 1}" if n else "an axis of length 0 has no elements",
             )
-        return _constant_index(k % n)
+        return _constant_index(k if k >= 0 else k + n)
     k = as_value(k)
     if isinstance(k, np.ndarray) and _is_integer_scalar(k):
         return _index_operand(k[()], axis, shape)
@@ -168,7 +169,9 @@ def _index_operand(k: Any, axis: int, shape: tuple[int, ...]) -> Any:
 MASKED = "in a loop over its elements use `with qd.when(mask[j]):`, or take the whole row, `jnp.where(mask, a, row)`"
 
 
-def _constant_index(k: int) -> np.integer:
+def _constant_index(k: Any) -> Any:
+    if (length := as_length(k)) is not None:
+        return length.as_bound()
     if k < 2**31:
         return np.int32(k)
     if not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
@@ -226,7 +229,8 @@ def cast_value(value: Any, dtype: np.dtype, shape: tuple[int, ...], what: str, o
     An integer that the dtype does not hold is taken modulo its range, as JAX does. For `op` min or max, which would
     then compare another number, it becomes the nearest one that the dtype holds.
     """
-    value = as_array(value, what)
+    number = as_length(value)
+    value = as_array(value if number is None else number.value, what)
     have = value.dtype if hasattr(value, "dtype") else default_dtype(value)
     if _rank(have) > max(_rank(dtype), 1) or (min(_rank(have), _rank(dtype)) < 0 and have != dtype):
         raise TraceTypeError.here(
@@ -244,6 +248,8 @@ def cast_value(value: Any, dtype: np.dtype, shape: tuple[int, ...], what: str, o
             if what == "a store"
             else "",
         )
+    if number is not None:
+        value = number.traced(dtype)
     if isinstance(value, (bool, int, float, complex)):
         try:
             with np.errstate(all="ignore"):

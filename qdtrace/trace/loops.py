@@ -30,6 +30,7 @@ from qdtrace.trace.diagnosis.reports import carried
 from qdtrace.trace.diagnosis.results import Use, expect_use
 from qdtrace.trace.diagnosis.statement import running_in
 from qdtrace.trace.indexing import as_value, is_static_int, shown
+from qdtrace.trace.lengths import as_length
 from qdtrace.trace.own_indices import LANES
 from qdtrace.tracebacks import user_frame
 
@@ -198,6 +199,8 @@ class Range(Loop[Item]):
 
 
 def _bound(value: Any, name: str, what: str) -> Any:
+    if (length := as_length(value)) is not None and isinstance(value, int):
+        return value if what != "step" else length.known()
     value = as_value(value)
     if is_static_int(value):
         return int(value)
@@ -237,6 +240,8 @@ def _index_dtype(bounds: tuple[Bound, ...], name: str) -> np.dtype:
 
 
 def _as_index(value: Bound, dtype: np.dtype) -> Bound:
+    if (length := as_length(value)) is not None:
+        return length.traced(dtype)
     if isinstance(value, int):
         return dtype.type(value)
     return value if value.dtype == dtype else lax.convert_element_type(value, dtype)
@@ -427,7 +432,7 @@ def ndrange(
     dtype = _index_dtype((*(b for pair in pairs for b in pair), product), "qd.ndrange")
     lows = [low for low, _ in pairs]
     lengths = [_length(low, high, dtype) for low, high in pairs]
-    known = tuple(n.value if isinstance(n.value, int) else None for n in lengths)
+    known = tuple(n.value if type(n.value) is int else None for n in lengths)
     made = NdRange(lows, lengths, dtype, (*hints, ("dims", known)))
     made.use = expect_use(made, "qd.ndrange", "for i, j in qd.ndrange(n, m):")
     return made
@@ -460,7 +465,7 @@ def _product(lengths: list[_Length], dtype: np.dtype) -> tuple[Bound, list[jax.A
     """Returns the product, and whether the dtype holds it, where that is known only later; an empty axis makes it 0."""
     static = math.prod(n.value for n in lengths if isinstance(n.value, int))
     traced = [n for n in lengths if not isinstance(n.value, int)]
-    total: Bound = dtype.type(static)
+    total = _as_index(static, dtype)
     if not traced or not static:
         return total, []
     total, rest = (total, traced) if static > 1 else (traced[0].value, traced[1:])

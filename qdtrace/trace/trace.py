@@ -15,13 +15,14 @@ from qdtrace.errors import Loc, QdError, TraceTypeError, TraceValueError
 from qdtrace.frozen import frozen
 from qdtrace.trace import compat
 from qdtrace.trace.arguments import as_buffer, as_values, checked_leaf, is_memory, parameters_of
-from qdtrace.trace.buffers import Buffer
+from qdtrace.trace.buffers import Buffer, content_of
 from qdtrace.trace.cells import Cell
 from qdtrace.trace.context import new_trace, remember_finished
 from qdtrace.trace.diagnosis.explain import explained
 from qdtrace.trace.diagnosis.repeated import warn_of_repeated
 from qdtrace.trace.diagnosis.replay import Replay, check_suspects
 from qdtrace.trace.diagnosis.reports import carried, shown
+from qdtrace.trace.lengths import recording
 from qdtrace.trace.refs import without_refs
 from qdtrace.trace.regions import restructure
 from qdtrace.trace.source import traceback_loc
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from qdtrace.trace.context import TraceContext
     from qdtrace.trace.jaxprs import AnyJaxpr
+    from qdtrace.trace.lengths import Recording
     from qdtrace.trace.tree import Root
 
 
@@ -52,6 +54,7 @@ def _run(
     kwargs: Mapping[str, object],
     context: TraceContext,
     loc: Loc | None,
+    lengths: Recording | None,
 ) -> object:
     for leaf in jax.tree.leaves((args, kwargs)):
         trace = compat.trace_of(leaf)
@@ -60,6 +63,8 @@ def _run(
     context.jax_trace = compat.current_trace()
     leaves, tree = jax.tree.flatten((args, kwargs))
     leaves = [leaf if k in context.arrays else as_buffer(leaf) for k, leaf in enumerate(leaves)]
+    if lengths is not None:
+        lengths.begin_arguments(leaves)
     args, kwargs = jax.tree.unflatten(tree, leaves)
     try:
         with explained():
@@ -91,7 +96,7 @@ def _unwrap(leaf: object, loc: Loc | None) -> object:
             loc=loc,
             help="store its value into a buffer",
         )
-    return leaf.__jax_array__() if isinstance(leaf, Buffer) else leaf
+    return content_of(leaf) if isinstance(leaf, Buffer) else leaf
 
 
 def _function_loc(function: Callable[..., object]) -> Loc | None:
@@ -127,6 +132,9 @@ def trace_function(
     leaves = [checked_leaf(leaf, leaf_name) for (_, leaf), leaf_name in zip(paths, names, strict=True)]
     name = name or _name_of(function)
     loc = _function_loc(function)
+    lengths = recording()
+    if lengths is not None and not lengths.is_of(leaves):
+        lengths = None  # of a function that calls this one
     out_tree: object = None
 
     def trace_in(context: TraceContext) -> AnyJaxpr:
@@ -135,7 +143,7 @@ def trace_function(
             rest, given = jax.tree.unflatten(in_tree, values)
             moving = iter(rest)
             full = [args[k] if k in static_nums else next(moving) for k in range(len(args))]
-            result = _run(functools.partial(function, **static_kwargs), full, given, context, loc)
+            result = _run(functools.partial(function, **static_kwargs), full, given, context, loc, lengths)
             outputs, out_tree = jax.tree.flatten(result)
             return [_check_output(o, loc) for o in outputs]
 

@@ -64,12 +64,12 @@ def same_bits(got: Any, want: Any) -> None:
 
 
 @pytest.mark.full
-def test_a_new_length_is_traced_and_nothing_else() -> None:
+def test_a_new_length_is_neither_traced_nor_compiled() -> None:
     f = met(qd.jit(scaled, sizes="any", options=EXACT), *((ones(n), 2.0) for n in (5, 6, 8, 9, 1, 2, 32, 64)))
-    for n in LENGTHS:  # a division by a power of two is another graph
+    for n in LENGTHS:
         x = jnp.arange(n, dtype=jnp.float32)
         got, work = added(f, x, 3.0)
-        assert (work.traces, work.programs, work.compiled, work.linked) == (n not in (1, 2, 8, 9), 0, 0, 0)
+        assert (work.traces, work.programs, work.compiled, work.linked) == (0, 0, 0, 0)
         same_bits(got, jnp.asarray(np.asarray(x) * np.float32(3) / np.float32(n)))
         again, work = added(f, x, 3.0)
         assert work.traces == 0
@@ -368,8 +368,8 @@ def test_loads_that_no_other_length_has_are_not_executed_early() -> None:
         return out
 
     met(f, *((ones(n),) for n in (5, 6, 7)))
-    with pytest.warns(qd.QdWarning, match="its code depends on the length"):
-        same_bits(f(ones(9)), 9 * ones(9))
+    for n in (9, 120, 1, 8):
+        same_bits(f(ones(n)), min(n, 100) * ones(n))
 
 
 def test_what_is_compiled_for_each_length_is_told_once() -> None:

@@ -1,0 +1,433 @@
+"""Lengths at which a function with `sizes="any"` is not traced: what Python does with lengths stays what it is."""
+
+from __future__ import annotations
+
+import copy
+import math
+import operator
+import pickle
+from functools import lru_cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import qdtrace as qd
+from qdtrace.trace.lengths import Length, Recording, recorded
+from tests.lengths.test_any_length import EXACT, added, met, ones, same_bits
+
+pytestmark = pytest.mark.cpu
+FIRST = (20, 31, 42, 45)
+OTHERS = (1, 2, 3, 7, 8, 9, 15, 16, 17, 19, 21, 32, 33, 40, 64, 100, 1000)
+TABLE = {17: 3.0, 33: 5.0}
+WEIGHTS = jnp.array([0.5, 2.0])
+
+
+@lru_cache
+def _cached(n: int) -> int:
+    return n % 5
+
+
+def _branch(n: Any, x: Any) -> Any:
+    return 5 if n == 1000 else n // 3 if n > 30 else 1 - n
+
+
+def _chained(n: Any, x: Any) -> Any:
+    return 2 if 10 < n <= 33 and n != 17 else 3
+
+
+def _in_table(n: Any, x: Any) -> Any:
+    return TABLE.get(n, 1.0) + (n in (8, 9))
+
+
+def _by_cache(n: Any, x: Any) -> Any:
+    return _cached(n)
+
+
+def _unrolled(n: Any, x: Any) -> Any:
+    return sum(range(min(n, 4)))
+
+
+def _of_type(n: Any, x: Any) -> Any:
+    return n if isinstance(n, int) and not isinstance(n, float) else -1
+
+
+def _of_maths(n: Any, x: Any) -> Any:
+    return math.sqrt(n) + math.gcd(n, 12) + math.ceil(n / 3) + math.floor(n * 0.3) + round(n / 7) + math.prod((n, 2))
+
+
+def _of_numpy(n: Any, x: Any) -> Any:
+    return float(np.float32(2) * n + np.arange(3)[n % 3] + np.sum(np.arange(n % 7)))
+
+
+def _as_text(n: Any, x: Any) -> Any:
+    return len(f"{n}") + len(str(n)) + int(f"{n:d}") % 3
+
+
+def _of_bits(n: Any, x: Any) -> Any:
+    return (n & 3) + (n | 1) + (n ^ 5) + (n << 1) + (n >> 1) + ~n + n.bit_length()
+
+
+def _of_kinds(n: Any, x: Any) -> Any:
+    q, r = divmod(n, 4)
+    return q * 0.5 + r + abs(-n) + pow(n, 2) + pow(n, 3, 7) + int(n) + float(n) + bool(n) + (n or 5) + 2**-n
+
+
+def _of_words(n: Any, x: Any) -> Any:
+    match n:
+        case 16:
+            return 2
+        case int() if n % 2:
+            return 3
+        case _:
+            return 4
+
+
+def _of_sequences(n: Any, x: Any) -> Any:
+    return len([0] * (n % 4)) + sum((1, 2, 3)[: n % 3]) + sorted((n, 17, 3))[1] + max(n, 18) + sum([n, n])
+
+
+def _copied(n: Any, x: Any) -> Any:
+    return copy.copy(n) + copy.deepcopy([n])[0] + pickle.loads(pickle.dumps(n))
+
+
+def _of_other_ways(n: Any, x: Any) -> Any:
+    return len(x) + x.size + jnp.shape(x)[0] + np.ndim(x) + jax.tree.leaves(jax.tree.map(lambda a: a.shape[0], x))[0]
+
+
+def _of_content(n: Any, x: Any) -> Any:
+    return 3 if jnp.asarray(x).shape[0] > 30 else 4
+
+
+def _of_parts(n: Any, x: Any) -> Any:
+    return x[:].shape[0] % 3 + x[n // 2 :].shape[0]
+
+
+def _of_jnp(n: Any, x: Any) -> Any:
+    return int(np.asarray(jnp.zeros(n).shape[0])) % 7
+
+
+def _of_a_buffer(n: Any, x: Any) -> Any:
+    y = qd.zeros(n // 2 + 1, x.dtype)
+    return y.shape[0] + qd.zeros_like(y).shape[0] * 2 + len(qd.empty((n, 2), x.dtype))
+
+
+def _kept(n: Any, x: Any) -> Any:
+    return n
+
+
+NUMBERS = (
+    _branch, _chained, _in_table, _by_cache, _unrolled, _of_type, _of_maths, _of_numpy, _as_text, _of_bits, _of_kinds,
+    _of_words, _of_sequences, _copied, _of_other_ways, _of_content, _of_parts, _of_jnp, _of_a_buffer, _kept,
+)  # fmt: skip
+
+
+def _times(number: Any) -> Any:
+    def f(x: Any) -> Any:
+        out, n = qd.empty(x.shape, x.dtype), number(x.shape[0], x)
+        for i in qd.range(x.shape[0]):
+            out[i] = x[i] * 0.5 + n
+        return out
+
+    return f
+
+
+@pytest.mark.sample(6, full=1)
+@pytest.mark.parametrize("number", NUMBERS)
+def test_numbers_that_python_computes(number: Any) -> None:
+    f = _times(number)
+    one = met(qd.jit(f, sizes="any", options=EXACT), *((ones(n),) for n in FIRST))
+    for n in OTHERS:
+        x = jnp.arange(n, dtype=jnp.float32)
+        want = np.asarray(x) * np.float32(0.5) + np.float32(number(n, np.asarray(x)) if number in PLAIN else 0)
+        got = one(x)
+        if number in PLAIN:
+            same_bits(got, jnp.asarray(want))
+        else:
+            assert (got == x * 0.5 + OF_ARRAYS[number](n)).all()
+
+
+PLAIN = NUMBERS[:14]
+"""Functions that look at nothing but the number."""
+OF_ARRAYS = {
+    _of_other_ways: lambda n: 4 * n + 1,
+    _of_content: lambda n: 3 if n > 30 else 4,
+    _of_parts: lambda n: n % 3 + n - n // 2,
+    _of_jnp: lambda n: n % 7,
+    _of_a_buffer: lambda n: 3 * (n // 2 + 1) + n,
+    _kept: lambda n: n,
+}
+
+
+def _stored(x: Any, n: Any) -> None:
+    for i in qd.range(x.shape[0]):
+        x[i] = n
+
+
+def _added(x: Any, n: Any) -> None:
+    for i in qd.range(n):
+        x[i] += n
+        x[n - 1 - i] -= 1
+
+
+def _at_the_end(x: Any, n: Any) -> None:
+    for _ in qd.range(1):
+        x[-1] = x[0] + 2
+        x[n - 1] += 1
+        x[-n] += 3
+
+
+def _every_second(x: Any, n: Any) -> None:
+    for i in qd.range(0, n, 2):
+        x[i] = x[i] * 2
+    for i in qd.range(n - 1, -1, -1):
+        x[i] = x[i] + 1
+
+
+def _by_step(x: Any, n: Any) -> None:
+    for i in qd.range(0, n, n // 3 + 1):
+        x[i] = 7
+
+
+def _of_two(x: Any, n: Any) -> None:
+    for i, _ in qd.ndrange(n, 3):
+        x[i] += 1
+    for i, _ in qd.ndrange((1, n), 2):
+        x[i] += 2
+
+
+def _in_lanes(x: Any, n: Any) -> None:
+    for i in qd.range(n):
+        s = qd.local(n)
+        for j in qd.range(n // 2):
+            s.value = s.value + j % n
+        x[i] = jnp.minimum(x[i], n) + jnp.where(i < n - 2, s.value, n) + n / 3
+
+
+def _through_functions(x: Any, n: Any) -> None:
+    for i in qd.range(n):
+        v = jax.lax.fori_loop(0, 3, lambda _, v: v * 0.5 + n, x[i])
+        x[i] = jax.lax.cond(v > n, lambda v: v - n, lambda v: v + 1.0 / n, v) + jax.vmap(lambda w: w * n)(WEIGHTS).sum()
+
+
+def _when(x: Any, n: Any) -> None:
+    for i in qd.range(n):
+        with qd.when(i > n // 2):
+            x[i] = n - i
+        x[i] = x[i] + n**2 % 7
+
+
+def _while(x: Any, n: Any) -> None:
+    for i in qd.range(n):
+        v = qd.local(n)
+        for _ in qd.while_(lambda v=v: v > 1):
+            v.value = v.value // 2
+        x[i] += v.value
+
+
+def _filled(x: Any, n: Any) -> None:
+    y, z = qd.full(n, n, x.dtype), qd.zeros((n + 1, 2), x.dtype)
+    for i in qd.range(y.shape[0]):
+        z[i + 1, 1] = y[i] + i
+    for i in qd.range(z.shape[0] - 1):
+        x[i] = z[i + 1, 1] + z.shape[0]
+
+
+def _bounded(x: Any, n: Any) -> None:
+    for i in qd.range(n if n < 50 else 50):
+        x[i] = i
+    for i in qd.range(min(n, 3)):
+        x[i] = 1
+
+
+def _first_ones(x: Any, n: Any) -> None:
+    for i in qd.range(2 if n > 1 else 1):  # proven for the lengths that are traced
+        x[i] = x[i] * 3
+
+
+def _copy(x: Any, n: Any) -> None:
+    old = x.copy()
+    for i in qd.range(1, n):
+        x[i] = old[i - 1] + old.shape[0]
+
+
+def _carried(x: Any, n: Any) -> None:
+    last = 0
+    for i in qd.range(n):
+        x[i] = x[i] + last
+        last = n
+
+
+TASKS = (
+    _stored, _added, _at_the_end, _every_second, _by_step, _of_two, _in_lanes, _through_functions, _when, _while,
+    _filled, _bounded, _first_ones, _copy,
+)  # fmt: skip
+
+
+@pytest.mark.sample(5, full=1)
+@pytest.mark.parametrize("task", TASKS)
+def test_uses_in_a_program(task: Any) -> None:
+    def f(x: Any) -> Any:
+        task(x, x.shape[0])
+        return x
+
+    one, each = qd.jit(f, sizes="any", options=EXACT), qd.jit(f, options=EXACT)
+    met(one, *((ones(n),) for n in FIRST))
+    for n in (1, 3, 8, 17, 33, 1000):
+        x = jnp.arange(n, dtype=jnp.float32)
+        same_bits(one(x), each(x))
+
+
+@pytest.mark.parametrize(
+    "task",
+    [_stored, _added, _at_the_end, _every_second, _of_two, _in_lanes, _when, _filled, _first_ones],
+    ids=lambda t: t.__name__,
+)
+def test_no_trace_at_a_new_length(task: Any) -> None:
+    def f(x: Any) -> Any:
+        task(x, x.shape[0])
+        return x
+
+    one = met(qd.jit(f, sizes="any", options=EXACT), *((ones(n),) for n in FIRST))
+    for n in OTHERS[5:]:
+        _, work = added(one, ones(n))
+        assert (work.traces, work.programs, work.compiled) == (0, 0, 0)
+
+
+def _expression(rng: np.random.Generator, depth: int, n: Any, m: Any) -> Any:
+    """Returns a number of two lengths by random arithmetic and decisions."""
+    if depth == 0:
+        return (n, m, int(rng.integers(1, 9)))[rng.integers(3)]
+    a, b = (_expression(rng, depth - 1, n, m) for _ in range(2))
+    made: Any = (
+        lambda: a + b, lambda: a - b, lambda: a * b % 1001, lambda: a // (abs(b) + 1), lambda: a % (abs(b) + 2),
+        lambda: a if a < b else b, lambda: max(a, b), lambda: -a, lambda: 3 if a == b else a, lambda: (a & 15) + b,
+        lambda: a if a % 3 else b,
+    )  # fmt: skip
+    return made[rng.integers(len(made))]()
+
+
+@pytest.mark.sample(8, full=4)
+@pytest.mark.parametrize("seed", range(24))
+def test_random_arithmetic(seed: int) -> None:
+    def f(x: Any, y: Any) -> Any:
+        rng, (n, m) = np.random.default_rng(seed), (x.shape[0], y.shape[0])
+        stop, size, index, value = (_expression(rng, int(rng.integers(1, 4)), n, m) for _ in range(4))
+        out = qd.zeros(abs(size) % 999 + 1, jnp.int32)
+        for i in qd.range(stop % 999):
+            out[(i + index) % out.shape[0]] += value
+        for i in qd.range(n):
+            x[i] = x[i] * value + y[i % m]
+        return x, out
+
+    one, draw = qd.jit(f, sizes="any", options=EXACT), np.random.default_rng(100 + seed)
+    lengths = draw.choice((*FIRST, *OTHERS[:-1]), (14, 2))
+    for n, m in (*lengths, *lengths[3:9, ::-1]):
+        rng, given = np.random.default_rng(seed), (int(n), int(m))
+        stop, size, index, value = (_expression(rng, int(rng.integers(1, 4)), *given) for _ in range(4))
+        out = np.zeros(abs(size) % 999 + 1, np.int32)
+        np.add.at(out, (np.arange(stop % 999) + index) % len(out), np.int32(value))
+        x, y = draw.integers(-4, 5, n).astype(np.float32), draw.integers(-4, 5, m).astype(np.float32)
+        want = x * np.float32(value) + y[np.arange(n) % m]
+        same_bits(one(jnp.asarray(x), jnp.asarray(y)), (jnp.asarray(want), jnp.asarray(out)))
+
+
+def test_lengths_that_were_equal_at_all_traces() -> None:
+    @partial(qd.jit, sizes="any")
+    def f(x: Any, y: Any, z: Any) -> Any:
+        for i in qd.range(x.shape[0]):
+            x[i] = x[i] + y[i] * z.shape[0]
+        return x
+
+    met(f, *((ones(n), ones(n), ones(4)) for n in FIRST))
+    same_bits(f(ones(50), ones(50), ones(4)), ones(50) * 5)
+    for n, m, k in ((50, 51, 4), (50, 60, 5), (7, 9, 3), (9, 9, 4)):
+        same_bits(f(ones(n), ones(m), ones(k)), ones(n) * (k + 1))
+    with pytest.raises(qd.BoundsError, match=r"index 7 is out of bounds .*shape \(7,\)"):
+        f(ones(8), ones(7), ones(4))
+
+
+def test_an_index_that_was_proven_at_the_lengths_of_traces() -> None:
+    @partial(qd.jit, sizes="any")
+    def f(x: Any) -> Any:
+        for i in qd.range(10):
+            x[i] = x[i] + 1
+        return x
+
+    met(f, *((ones(n),) for n in FIRST))
+    same_bits(f(ones(50)), ones(50).at[:10].add(1))
+    with pytest.raises(qd.BoundsError, match="out of bounds"):
+        f(ones(7))
+
+
+def test_gradients() -> None:
+    @partial(qd.jit, sizes="any")
+    def f(x: Any, k: Any) -> Any:
+        total, n = qd.zeros((), x.dtype), k.shape[0]
+        for i in qd.range(n):
+            total[()] += x[k[i]] * x[k[n - 1 - i]] / n
+        return total
+
+    one, rng = jax.grad(f), np.random.default_rng(0)
+    for at, n in enumerate((*FIRST, *OTHERS)):
+        x, k = np.arange(n + 3, dtype=np.float32), rng.integers(0, n + 3, n, dtype=np.int32)
+        want = np.zeros(n + 3)
+        np.add.at(want, k, 2 * x[k[::-1]] / n)
+        got, work = added(one, jnp.asarray(x), jnp.asarray(k))
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)  # sums of f32 in another order
+        assert at < len(FIRST) or work.traces == 0
+
+
+def test_wide_numbers() -> None:
+    with jax.enable_x64(True):
+        for dtype, scale in ((jnp.float64, 1 / 3), (jnp.int64, 2**40), (jnp.int32, 2**20), (jnp.float32, 1 / 3)):
+
+            @partial(qd.jit, sizes="any", options=EXACT)
+            def f(x: Any, scale: Any = scale) -> Any:
+                for i in qd.range(x.shape[0]):
+                    x[i] = x[i] * (x.shape[0] * scale) + i
+                return x
+
+            for n in (*FIRST, 7, 50):
+                want = np.ones(n, dtype) * dtype(n * scale) + np.arange(n).astype(dtype)
+                same_bits(f(jnp.ones(n, dtype)), jnp.asarray(want))
+
+
+def test_numbers_that_a_dtype_cannot_hold() -> None:
+    @partial(qd.jit, sizes="any")
+    def f(x: Any) -> Any:
+        for i in qd.range(x.shape[0]):
+            x[i] = x[i] + x.shape[0]
+        return x
+
+    met(f, *((jnp.ones(n, jnp.int8),) for n in FIRST))
+    same_bits(f(jnp.ones(100, jnp.int8)), jnp.full(100, 101, jnp.int8))
+    same_bits(f(jnp.ones(200, jnp.int8)), jnp.full(200, -55, jnp.int8))  # as in a program of that length
+
+
+def test_a_length_is_an_int_to_python() -> None:
+    recording = Recording((7, 3))
+    n, m = (Length(recording, k, v) for k, v in enumerate((7, 3)))
+    assert isinstance(n, int)
+    assert not isinstance(n, float)
+    assert isinstance(n / m, float)
+    assert (n + m, m - n, 2 * n, n / 2, -n, 7 // m, n % m, n**m) == (10, -4, 14, 3.5, -7, 2, 1, 343)
+    assert recording.at((7, 3)) == recording.values
+    assert recording.at((8, 3)) is None  # all were compared
+    assert [hash(n), operator.index(m), repr(n)] == [hash(7), 3, "7"]
+
+
+def test_decisions_are_guards() -> None:
+    recording = Recording((7,))
+    with recorded(recording):
+        n = Length(recording, 0, 7)
+        half = n // 2
+        assert half > 2
+        assert type(half) is Length
+    assert recording.at((6,)) == [6, 3]
+    assert recording.at((5,)) is None
+    assert recording.at((100,)) == [100, 50]
+    assert 1 / Length(recording, 0, 7) == pytest.approx(1 / 7)
+    assert recording.at((0,)) is None
