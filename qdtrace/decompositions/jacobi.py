@@ -1,7 +1,7 @@
 """Eigenvalues of Hermitian matrices and singular values by Jacobi rotations.
 
-Rotations are cyclic; those for singular values act from one side (Hestenes). The number of sweeps is fixed, so that all
-lanes take the same path.
+Rotations are cyclic. Those for eigenvalues act on the upper half; those for singular values from one side (Hestenes),
+in a fixed number of sweeps, so that all lanes take the same path.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from qdtrace.trace.importer.registry import batched, decomposition
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+MOST_SWEEPS = 15
+"""Sweeps of rotations after which entries off the diagonal are taken for rounding: some six are usual."""
 _ALGORITHM = "it chooses among ways to the same result"
 
 
@@ -28,14 +30,15 @@ def _sweeps(n: int, dtype: Any) -> int:
     return single + (3 if jnp.finfo(dtype).bits == 64 else 0)
 
 
-def _rotation(difference: Any, twice: Any) -> tuple[Any, Any]:
-    """Returns (cosine, sine) of the rotation that zeroes an off-diagonal entry: cot(2 angle) = difference / twice."""
-    zero = twice == 0
+def _rotation(difference: Any, twice: Any, least: Any = 0) -> tuple[Any, Any, Any]:
+    """Returns (cosine, sine, tangent) of the rotation that zeroes an off-diagonal entry: cot(2 angle) = difference /
+    twice; of none if `twice` is at most `least`."""
+    zero = jnp.abs(twice) <= least
     theta = difference / jnp.where(zero, jnp.ones_like(twice), twice)
-    t = jnp.where(theta >= 0, 1, -1).astype(theta.dtype) / (jnp.abs(theta) + jnp.hypot(theta, jnp.ones_like(theta)))
+    t = jnp.where(theta >= 0, 1, -1).astype(theta.dtype) / (jnp.abs(theta) + jnp.sqrt(theta * theta + 1))
     t = jnp.where(zero, jnp.zeros_like(t), t)
     c = lax.rsqrt(t * t + 1)
-    return c, t * c
+    return c, t * c, t
 
 
 def _phase(x: Any) -> tuple[Any, Any]:
@@ -89,23 +92,83 @@ def _sorted_columns(key: Any, *matrices: Any) -> list[Any]:
 @batched(2)
 def eigh(a: Any, *, lower: bool) -> Any:
     """Returns (eigenvectors, eigenvalues upwards) of a Hermitian matrix by cyclic Jacobi rotations."""
-    n = a.shape[0]
-    half = jnp.tril(a, -1) if lower else conj(jnp.triu(a, 1)).T
-    a = half + conj(half).T + jnp.diag(jnp.diag(a).real.astype(a.dtype))
-    if n <= 1:
-        return jnp.ones_like(a), jnp.diag(a).real
-
-    def rotate(p: Any, q: Any, state: Any) -> Any:
-        a, v = state
-        size, direction = _phase(a[p, q])
-        c, s = _rotation((a[q, q] - a[p, p]).real, 2 * size)
-        a = _turn(conj(_turn(a, p, q, c, s, direction)).T, p, q, c, s, direction)
-        return a, _turn(v, p, q, c, s, direction)
-
-    state = (a, jnp.eye(n, dtype=a.dtype))
-    a, v = lax.fori_loop(0, _sweeps(n, a.dtype), lambda _, s: _sweep(n, rotate, s), state)
-    w, v = _sorted_columns(jnp.diag(a).real, v)
+    found, vectors = eigenpairs(conj(jnp.tril(a)).T if lower else jnp.triu(a))
+    w, v = _sorted_columns(found, vectors.T)
     return v, w
+
+
+def eigenpairs(a: Any) -> tuple[Any, Any]:
+    """Returns the eigenvalues of a Hermitian matrix in no order, and a row for the vector of each; NaN where one entry
+    is no finite number. The lower half is not read.
+
+    A sweep in which all entries off the diagonal were rounding is the last; a few short sweeps are not worth the
+    question in f32.
+    """
+    n, dtype = a.shape[0], a.real.dtype
+    scale = jnp.max(largest_part(a), initial=0)
+    is_finite = jnp.isfinite(scale)
+    # Rounding is not rotated: between equal eigenvalues its angle is any, and sweeps would not converge.
+    least = scale * (jnp.finfo(dtype).eps / 4)
+
+    def sweep(state: Any) -> Any:
+        count, _, a, vectors = state
+        state = jnp.zeros((), dtype), a, vectors
+        state = _each(n, 0, n - 1, lambda p, s: _each(n, p + 1, n, lambda q, s: _zeroed(p, q, least, *s), s), state)
+        return count + 1, *state
+
+    off = jnp.where(is_finite & (n > 1), scale, 0)
+    state = jnp.int32(0), off, a, jnp.eye(n, dtype=a.dtype)
+    if n <= UNROLLED and jnp.finfo(dtype).bits < 64:
+        _, _, a, vectors = lax.fori_loop(0, _sweeps(n, dtype), lambda _, s: sweep(s), state)
+    else:
+        _, _, a, vectors = lax.while_loop(lambda s: (s[1] > least) & (s[0] < MOST_SWEEPS), sweep, state)
+    return jnp.where(is_finite, jnp.diag(a).real, jnp.nan), jnp.where(is_finite, vectors, jnp.nan)
+
+
+def _each(n: int, first: Any, last: Any, body: Callable[[Any, Any], Any], state: Any) -> Any:
+    """Runs `body(k, state)` for each number, written out for a matrix of few rows."""
+    if n > UNROLLED:
+        return lax.fori_loop(first, last, body, state)
+    for k in range(first, last):
+        state = body(k, state)
+    return state
+
+
+def _zeroed(p: Any, q: Any, least: Any, off: Any, a: Any, vectors: Any) -> tuple[Any, Any, Any]:
+    """Makes entry (p, q) of the upper half zero; `off` is the largest one that was met."""
+    n = a.shape[0]
+    x, y = at(a, p, p).real, at(a, q, q).real
+    size, direction = _phase(at(a, p, q))
+    c, s, t = _rotation(y - x, 2 * size, 2 * least)
+
+    def turned(first: Any, second: Any, is_row: bool, m: Any) -> Any:
+        u, v = at(m, *first), at(m, *second)
+        if direction is not None:
+            v = v * (conj(direction) if is_row else direction)
+        return put(put(m, first, c * u - s * v), second, s * u + c * v)
+
+    def between(k: Any, m: Any) -> Any:
+        u, v = at(m, p, k), conj(at(m, k, q))
+        if direction is not None:
+            v = v * conj(direction)
+        return put(put(m, (p, k), c * u - s * v), (k, q), conj(s * u + c * v))
+
+    a = _each(n, 0, p, lambda k, m: turned((k, p), (k, q), False, m), a)
+    a = _each(n, p + 1, q, between, a)
+    a = _each(n, q + 1, n, lambda k, m: turned((p, k), (q, k), True, m), a)
+    a = put(put(put(a, (p, p), x - t * size), (q, q), y + t * size), (p, q), 0)
+    vectors = _each(n, 0, n, lambda k, m: turned((p, k), (q, k), False, m), vectors)
+    return jnp.maximum(off, jnp.abs(size)), a, vectors
+
+
+def at(m: Any, row: Any, column: Any) -> Any:
+    """Returns an entry of a matrix."""
+    return m.at[row, column].get(mode="promise_in_bounds")
+
+
+def put(m: Any, place: tuple[Any, Any], value: Any) -> Any:
+    """Returns a matrix with another entry at a place."""
+    return m.at[place].set(value, mode="promise_in_bounds")
 
 
 @decomposition("svd", assumes={"subset_by_index": None}, ignores={"algorithm": _ALGORITHM})
@@ -132,7 +195,7 @@ def _tall_svd(a: Any, full: bool, vectors: bool) -> tuple[Any, Any, Any]:
         a, v = state
         x, y = a[:, p], a[:, q]
         size, direction = _phase(jnp.vdot(x, y))
-        c, s = _rotation(jnp.sum(squared(y)) - jnp.sum(squared(x)), 2 * size)
+        c, s, _ = _rotation(jnp.sum(squared(y)) - jnp.sum(squared(x)), 2 * size)
         return _turn(a, p, q, c, s, direction), _turn(v, p, q, c, s, direction)
 
     state = (a, jnp.eye(n, dtype=a.dtype))

@@ -170,3 +170,42 @@ def test_matrices_without_rows(name):
     for g, w in zip(got, want, strict=True):
         assert (g.shape, g.dtype) == (w.shape, w.dtype)
         np.testing.assert_array_equal(g, w)
+
+
+@pytest.mark.parametrize("n", [3, 6, 7, pytest.param(12, marks=pytest.mark.full)])
+@pytest.mark.parametrize("kind", ["equal", "clustered", "graded", "rank one", "scaled"])
+@pytest.mark.parametrize("width", [np.float32, np.float64])
+def test_eigenvectors_of_matrices_that_are_not_random(width, kind, n) -> None:
+    """Rotations between equal eigenvalues have any angle: they must not keep sweeps from converging."""
+    rng, count = np.random.default_rng(1), 256
+    basis, k = np.linalg.qr(rng.normal(size=(count, n, n)))[0], np.arange(n)
+    values = {
+        "equal": np.where(k % 2, 1.0, -2.0),
+        "clustered": 1 + 1e-5 * rng.normal(size=(count, 1, n)),
+        "graded": np.logspace(-12, 0, n),
+        "rank one": k == 0,
+        "scaled": rng.normal(size=n),
+    }[kind]
+    a = (basis * values) @ adjoint(basis)
+    if kind == "scaled":
+        d = 10.0 ** rng.integers(-8, 8, (count, n))
+        a *= d[:, :, None] * d[:, None]
+    with jax.enable_x64(width is np.float64):
+        a = ((a + adjoint(a)) / 2).astype(width)
+        w, v = map(np.asarray, qd.vmap(jnp.linalg.eigh)(a))
+    # The rotations of some six sweeps lose less than a rounding of the largest entry for each row, three with a margin.
+    most = 3 * n * np.finfo(width).eps
+    assert (abs(a @ v - v * w[:, None]).max((1, 2)) <= most * abs(a).max((1, 2))).all()
+    assert abs(adjoint(v) @ v - np.eye(n)).max() <= most
+    assert (np.diff(w) >= 0).all()
+
+
+@pytest.mark.parametrize("n", [3, 8])
+def test_eigenvalues_of_what_is_no_number_are_none(n) -> None:
+    a = np.array([np.eye(n), np.full((n, n), 2.0), np.eye(n)], np.float32)
+    a[1, 1, 0] = a[1, 0, 1] = np.nan
+    a[2, 1, 0] = a[2, 0, 1] = np.inf
+    w, v = qd.vmap(jnp.linalg.eigh)(a)
+    assert np.isnan(w[1:]).all()
+    assert np.isnan(v[1:]).all()
+    np.testing.assert_array_equal(w[0], np.ones(n))
