@@ -71,6 +71,15 @@ def _by_tasks(mask: Any, *xs: Any, size: int) -> list[Any]:
     return pack_rows(mask, *xs, size=size)
 
 
+def _on_gpu(mask: Any, *xs: Any, size: int) -> list[Any]:
+    """Packs by words; a program for a GPU of another machine has operations of XLA, which need no driver."""
+    try:
+        jax.devices("gpu")
+    except RuntimeError:
+        return _by_xla(mask, *xs, size=size)
+    return by_words(mask, *xs, size=size)
+
+
 def by_words(mask: Any, *xs: Any, size: int) -> list[Any]:
     """Moves elements by threads, which count the flags before their own in a word of the mask's bits."""
     rows, n = mask.shape
@@ -218,7 +227,7 @@ def _mapped(operands: Sequence[Any], axes: Sequence[Any], *, size: int) -> tuple
 
 
 _packed: Any = jit(packed_p.bind, static_argnames="size")
-compat.define(packed_p, _types, _mapped, _by_xla, cpu=_by_tasks, cuda=by_words, rocm=by_words)
+compat.define(packed_p, _types, _mapped, _by_xla, cpu=_by_tasks, cuda=_on_gpu, rocm=_on_gpu)
 ad.primitive_jvps[packed_p] = _tangents
 ad.primitive_transposes[packed_p] = _adjoints
 def_import_rule(packed_p, _by_xla)

@@ -20,7 +20,7 @@ def everything(x: Any) -> Any:
 
 
 @pytest.mark.full
-def test_gpus_run_operations_of_xla() -> None:
+def test_gpus_of_other_machines_run_operations_of_xla() -> None:
     traced = jax.jit(everything).trace(X)
     texts = {name: traced.lower(lowering_platforms=(name,)).as_text() for name in ("cuda", "rocm", "cpu")}
     assert [name for name, text in texts.items() if "custom_call" in text] == ["cpu"]

@@ -21,7 +21,9 @@ from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.parser import parse_program
 
 if TYPE_CHECKING:
-    from qdtrace.ir.program import Task
+    from collections.abc import Sequence
+
+    from qdtrace.ir.program import Eqn, Task
 
 HALVE = """program p(x: ref[f32,64], n: ref[i32,64], y: ref[f32,64])
   range_for i in 0:i32 : 64:i32
@@ -49,10 +51,15 @@ HALVE = """program p(x: ref[f32,64], n: ref[i32,64], y: ref[f32,64])
 """
 
 
+def in_order(f: Frame, eqns: Sequence[Eqn]) -> None:
+    for eqn in eqns:
+        RULES[eqn.primitive.name](f, eqn)
+
+
 def device_function(task: Task, target: Target, header: str, index: str, prefix: str = "%p") -> str:
     """A function that runs one iteration, whose references are parameters."""
     facts, module = TaskFacts(task), Module()
-    f = Frame(Text(module, private_space=target.private_space), facts, target, fast_math=False, emit=emitter(RULES))
+    f = Frame(Text(module, private_space=target.private_space), facts, target, fast_math=False, emit=emitter(in_order))
     head = head_for(task, facts.used, checks=False)
     open_function(f, alias_metadata(facts, module), lambda n: f"{prefix}{n}", head, RULES)
     assert task.index is not None
