@@ -210,6 +210,9 @@ def repeated(cases: Sequence[Case]) -> Sequence[Case]:
 def left_out(cases: Sequence[Case], seen: set[tuple[object, ...]]) -> Iterator[Case]:
     """Yields the cases of a test that are not in the sample, and adds the rows of the others to those that its file
     has seen."""
+    for case in cases:  # what a costly test draws, the others of its file need not draw in its place
+        if case.get_closest_marker("full"):
+            seen.update(_values(case))
     cases = [c for c in cases if not any(map(c.get_closest_marker, ("slow", "full", "every_case", "gpu")))]
     marker = cases[0].get_closest_marker("sample") if cases else None
     shuffled = _shuffled(cases)

@@ -44,6 +44,7 @@ ANY_DEVICE = (
     "api/test_arguments.py",
     "api/test_bodies.py",
     "api/test_bounds.py",
+    "api/test_bounds_of_rows.py",
     "api/test_checks.py",
     "api/test_donation.py",
     "api/test_index_dtypes.py",

@@ -39,6 +39,7 @@ def one_by_one(f: Any, steps: Any) -> Any:
     return {name: jnp.concatenate([steps[name][:1], x]) for name, x in outs.items()}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("count", [0, 1, 9, LONG, 3 * 8192 + 5])
 def test_scans_of_integers_are_numpys(count: int) -> None:
     x = np.resize(COUNTS, count)
@@ -46,6 +47,7 @@ def test_scans_of_integers_are_numpys(count: int) -> None:
     np.testing.assert_array_equal(qd.scan(jnp.maximum, x), np.maximum.accumulate(x))
 
 
+@pytest.mark.full
 def test_functions_that_do_not_commute() -> None:
     first = qd.scan(lambda a, b: jnp.where(b >= 0, b, a), COUNTS)  # the last one that is not negative
     np.testing.assert_array_equal(first, list(accumulate(COUNTS.tolist(), lambda a, b: b if b >= 0 else a)))
@@ -91,6 +93,7 @@ def test_vmap_scans_rows(count: int) -> None:
     np.testing.assert_array_equal(captured[0], list(accumulate(rows[0].tolist(), max)))
 
 
+@pytest.mark.full
 def test_lanes_loops_and_programs_scan() -> None:
     rows = COUNTS[:60].reshape(10, 6)
 

@@ -26,6 +26,7 @@ def by_numpy(mask: Any, x: Any, size: int) -> Any:
     return np.concatenate([kept, np.zeros((size - len(kept), *x.shape[1:]), x.dtype)])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("count", "size"), [(0, None), (0, 3), (9, None), (9, 2), (9, 12), (LONG, None), (LONG, 100)])
 def test_compact_is_numpys(count: int, size: int | None) -> None:
     rows = DRAW.integers(0, 9, (count, 2, 3)).astype(np.int32)
@@ -48,6 +49,7 @@ def test_rows_of_every_dtype(way: str, dtype: str, share: float) -> None:
         np.testing.assert_array_equal(out[r], by_numpy(mask[r], x[r], 30_000))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("count", [4096, 16387, 100_001])
 @pytest.mark.parametrize("width", [2, 9])
 @pytest.mark.parametrize("way", WAYS)

@@ -56,6 +56,7 @@ def require_sorted(dtype: str, count: int) -> None:
         np.testing.assert_array_equal(np.signbit(plain(np.asarray(sorted_keys))), np.signbit(wanted))
 
 
+@pytest.mark.full
 @pytest.mark.sample(9, full=3)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_digits_sort_every_bit_pattern(dtype: str) -> None:
@@ -105,6 +106,7 @@ def test_many_keys_are_sorted_by_their_first_digit() -> None:
     np.testing.assert_array_equal(qd.sort(jnp.asarray(keys % (1 << 22)), bits=22), np.sort(keys % (1 << 22)))
 
 
+@pytest.mark.full
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("dtype", WIDE)
 def test_digits_sort_wide_keys(dtype: str) -> None:
@@ -144,6 +146,7 @@ def test_every_length_has_one_order_of_floats(count: int) -> None:
     np.testing.assert_array_equal(qd.vmap(qd.argsort)(rows), np.argsort(rows, axis=1, kind="stable"))
 
 
+@pytest.mark.full
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("bits", [1, 7, 11, 12, 31])
 def test_keys_of_few_bits(bits: int) -> None:
@@ -207,6 +210,7 @@ def test_lanes_and_loops_sort() -> None:
     np.testing.assert_array_equal(rows(keys), np.sort(keys))
 
 
+@pytest.mark.full
 def test_between_the_loops_of_a_program() -> None:
     @qd.jit
     def program(x: Any, y: Any) -> Any:

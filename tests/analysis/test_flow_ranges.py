@@ -59,6 +59,7 @@ def is_sound(seed: int) -> int:
     return says
 
 
+@pytest.mark.full
 @pytest.mark.sample(2, full=2)
 @pytest.mark.parametrize("first", range(0, 200, 25))
 def test_no_value_leaves_its_range(first: int) -> None:
@@ -366,6 +367,7 @@ def test_usual_indices_are_proven(text: str) -> None:
     assert not [e for e in walk_program(proven) if e.primitive.name == "bound"], print_program(proven)
 
 
+@pytest.mark.full
 def test_questions_inside_of_questions_take_no_exponential_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Choices whose conditions depend on each other: the side of each is a question of its own about all before it."""
     asked, of = [0], FlowRanges.of

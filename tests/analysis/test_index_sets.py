@@ -64,6 +64,7 @@ def test_forms_have_the_value_of_their_variable(bits: int, part: int) -> None:
                     assert bounds[0] <= found <= bounds[1], (seed, var, form)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("bits", "part"), CASES)
 def test_digits_of_an_index_make_it_up(bits: int, part: int) -> None:
     split = 0
@@ -96,6 +97,7 @@ def digits_of(radix: MixedRadix, value: int, index) -> dict[object, int]:
     return found
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("bits", "part"), CASES)
 def test_accesses_depend_on_each_other_as_is_said(bits: int, part: int) -> None:
     said: Counter[str] = Counter()
@@ -147,6 +149,7 @@ def test_a_shared_key_means_one_iteration(bits: int, part: int) -> None:
     assert shared > 20
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("bits", "part"), CASES)
 def test_aliases_of_one_iteration(bits: int, part: int) -> None:
     said: Counter[str] = Counter()

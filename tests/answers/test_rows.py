@@ -124,6 +124,7 @@ def test_gradients_that_jax_has_not() -> None:
         jax.grad(lambda x: jax.vmap(one_by_one)(x).sum())(x)
 
 
+@pytest.mark.full
 def test_integer_adjoints_of_a_rule() -> None:
     """A backward function may give integers for a float: JAX returns them as the gradient, a lane has floats."""
 

@@ -49,6 +49,7 @@ def test_static_values_of_any_hashable_type(value: Any) -> None:
     assert all(v == value for v in seen)
 
 
+@pytest.mark.full
 def test_keywords_defaults_and_variadics() -> None:
     @qd.jit
     def f(x, scale=2.0, *rest, shift=0.0, **more):
@@ -95,6 +96,7 @@ def test_methods() -> None:
     np.testing.assert_array_equal(Model.name(x), x + 5)
 
 
+@pytest.mark.full
 def test_kinds_of_functions() -> None:
     def scaled(n, x):
         for i in qd.range(x.shape[0]):
@@ -199,6 +201,7 @@ def test_pytrees_in_and_out() -> None:
     assert int(rest[1]["s"]) == 5
 
 
+@pytest.mark.full
 def test_dataclass_through_transformations() -> None:
     @qd.jit
     def step(body):
@@ -226,6 +229,7 @@ class Foreign:
         return self.array.__dlpack_device__()
 
 
+@pytest.mark.full
 def test_foreign_arrays() -> None:
     x = arange(4)
     np.testing.assert_array_equal(affine(Foreign(x)), 2 * x + 1)
@@ -261,6 +265,7 @@ def test_a_foreign_array_that_cannot_be_read_is_refused() -> None:
 DTYPES = ["int8", "int16", "int32", "uint8", "uint16", "uint32", "float16", "bfloat16", "float32", "complex64"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_dtypes_of_arguments(dtype: str) -> None:
     x = jnp.arange(20).astype(dtype)
@@ -286,6 +291,7 @@ def test_bool_arrays() -> None:
     assert bool(some)
 
 
+@pytest.mark.full
 def test_64_bit_inputs_without_the_mode() -> None:
     for x, dtype in ((np.arange(4.0), np.float32), (np.arange(4), np.int32), (np.arange(4) + 1j, np.complex64)):
         got = affine(x)
@@ -352,6 +358,7 @@ def test_64_bit_inputs_with_the_mode() -> None:
     )
 
 
+@pytest.mark.full
 def test_weak_types_and_ranks() -> None:
     f = qd.jit(lambda s: s + 1)
     assert f(1).weak_type

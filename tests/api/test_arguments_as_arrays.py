@@ -113,6 +113,7 @@ def test_functions_of_jax_take_arguments(name):
     close(qd.jit(PROGRAMS[name])(X, M), PROGRAMS[name](jnp.asarray(X), jnp.asarray(M)))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["exchanged", "branch", "scan with a carry"])
 def test_derivatives_go_through(name):
     f = lambda f: lambda x: sum(cube(leaf) for leaf in jax.tree.leaves(f(x, M)))  # noqa: E731

@@ -108,6 +108,7 @@ def test_other_modes_take_the_nearest_element(form: str, bounds: str) -> None:
         np.testing.assert_array_equal(function(indices(k)), function(indices(nearest)))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("form", JAXS)
 def test_functions_of_jax_keep_their_rules(form: str) -> None:
     access = JAXS[form]
@@ -117,6 +118,7 @@ def test_functions_of_jax_keep_their_rules(form: str) -> None:
         np.testing.assert_allclose(function(indices(k)), jnp.stack(want), rtol=1e-6)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("form", CHECKED)
 def test_lanes_keep_the_rules_of_jax(form: str) -> None:
     access = CHECKED[form][0]
@@ -127,6 +129,7 @@ def test_lanes_keep_the_rules_of_jax(form: str) -> None:
         np.testing.assert_allclose(called(indices(k)), want, rtol=1e-6)
 
 
+@pytest.mark.full
 def test_a_table_between_loops_is_checked_like_its_copy() -> None:
     """As in every counting sort: the ends of bins are made by jnp, and read by the next loop."""
 
@@ -174,6 +177,7 @@ def test_an_index_in_the_condition_of_a_loop() -> None:
         qd.block_until_ready(function(jnp.array([5.0, 100.0])))
 
 
+@pytest.mark.full
 def test_derivatives_use_the_checked_index() -> None:
     def picked(x: Any, k: Any) -> Any:
         out = qd.zeros(k.shape, x.dtype)

@@ -153,6 +153,7 @@ def test_random_keys_and_calls_inside(mode: str) -> None:
         np.testing.assert_allclose(x[0], a @ a, rtol=1e-5, atol=1e-5)  # the same
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", MODES)
 def test_checks_of_a_lane_stay(mode: str) -> None:
     def lane(a: Any) -> Any:
@@ -200,6 +201,7 @@ def compare(seed: int, mode: str) -> None:
         jax.tree.map(same, slopes(ours), slopes(in_one_loop if "loop that lanes leave" in names else theirs))
 
 
+@pytest.mark.full
 @pytest.mark.sample(full=2)
 @pytest.mark.parametrize("seed", range(drawn(6)))
 @pytest.mark.parametrize("mode", ["batch", "auto"])

@@ -183,6 +183,7 @@ ATOMICS = {
 }  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ATOMICS)
 def test_every_atomic(name: str) -> None:
     def one(x: Any, k: Any) -> Any:
@@ -259,97 +260,6 @@ def test_rows_and_slices_with_another_axis_traced() -> None:
         assert (clipped_puts(x, at(index)) == x.at[jnp.array([0, 3]), ::2].set(7.0)).all()
 
 
-# Rows between loops that are too large for registers are XLA's.
-
-
-def big_load(x: Any, k: Any) -> Any:
-    return x[k] + 0
-
-
-def big_store(x: Any, k: Any) -> Any:
-    x[k] = jnp.ones(x.shape[1])
-    return x
-
-
-def big_add(x: Any, k: Any) -> Any:
-    x[k] += jnp.ones(x.shape[1])
-    return x
-
-
-def big_max(x: Any, k: Any) -> Any:
-    x.at[k].max(2 * x[0, :])
-    return x
-
-
-def big_column(x: Any, k: Any) -> Any:
-    n = x.shape[1]
-    y = qd.zeros((n, 4))
-    y[10 : n - 10, k] = x[0, 10 : n - 10]
-    return y
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("size", [100, 300, 5000])
-@pytest.mark.parametrize("f", [big_load, big_store, big_add, big_max, big_column], ids=lambda f: f.__name__)
-def test_large_rows_between_loops(f: Callable[..., Any], size: int) -> None:
-    x = jnp.arange(4.0 * size).reshape(4, size)
-    function, debugged, clipped = qd.jit(f), qd.jit(f, options={"debug": True}), qd.jit(f, options=CLIP)
-    name, axis, shape = ("y", 1, f"({size}, 4)") if f is big_column else ("x", 0, f"(4, {size})")
-    for index in FAR:
-        with pytest.raises(qd.BoundsError) as caught:
-            qd.block_until_ready(function(x, index))
-        said = f"index {index} is out of bounds for axis {axis} of `{name}` with shape {shape}"
-        assert str(caught.value).startswith(said)
-        assert f"in {f.__name__}\n" in str(caught.value)
-    with pytest.raises(qd.BoundsError) as other:
-        qd.block_until_ready(debugged(x, FAR[-1]))
-    assert str(other.value) == str(caught.value)
-    wanted: Any = {
-        big_load: lambda k: x[k], big_store: lambda k: x.at[k].set(1.0), big_add: lambda k: x.at[k].add(1.0),
-        big_max: lambda k: x.at[k].max(2 * x[0]),
-        big_column: lambda k: jnp.zeros((size, 4)).at[10 : size - 10, k].set(x[0, 10 : size - 10]),
-    }[f]  # fmt: skip
-    for index in range(4):
-        assert (function(x, index) == wanted(index)).all()
-        assert (clipped(x, index) == wanted(index)).all()
-    for dtype in (jnp.uint8, jnp.int8, jnp.uint32):
-        assert (function(x, jnp.array(3, dtype)) == wanted(3)).all()
-    nothing = {big_load: None, big_column: jnp.zeros((size, 4))}.get(f, x)
-    for index in FAR:
-        assert (clipped(x, index) == (x[3 if index > 0 else 0] if nothing is None else nothing)).all()
-
-
-def test_large_rows_under_a_condition_are_checked_where_it_holds() -> None:
-    @qd.jit
-    def f(x: Any, k: Any, c: Any) -> Any:
-        with qd.when(c):
-            x[k] = jnp.ones(100)
-        return x
-
-    x = jnp.zeros((4, 100))
-    assert not f(x, 9, False).any()
-    assert f(x, 3, True)[3].all()
-    with pytest.raises(qd.BoundsError, match=r"^index 9 is"):
-        qd.block_until_ready(f(x, 9, True))
-
-
-def test_large_rows_in_a_loop_around_tasks() -> None:
-    @qd.jit
-    def f(x: Any, last: Any) -> Any:
-        k = qd.full((), 0, jnp.int32)
-        for _ in qd.while_(lambda: k[()] <= last):
-            x[k[()]] = jnp.ones(100)
-            for i in qd.range(100):
-                x[0, i] += 1.0
-            k[()] += 1
-        return x
-
-    x = jnp.zeros((4, 100))
-    assert f(x, 3).tolist() == jnp.ones((4, 100)).at[0].set(5.0).tolist()
-    with pytest.raises(qd.BoundsError, match=r"^index 4 is out of bounds for axis 0 of `x`"):
-        qd.block_until_ready(f(x, 4))
-
-
 # JAX around.
 
 
@@ -410,6 +320,7 @@ def test_an_error_in_each_of_many_threads() -> None:
     assert got == [f"[0, {n}, 3]" if n % 3 == 0 else f"index {1000 + n}" for n in range(120)]
 
 
+@pytest.mark.full
 def test_many_iterations_in_many_threads_tell_one_of_the_failures() -> None:
     n = 300_000
     k = np.arange(n, dtype=np.int32)
@@ -481,6 +392,7 @@ def test_sums_in_registers_of_an_index_that_is_never_met() -> None:
         assert not f(x, y, index).any()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("size", [7, 1000, 1_000_000])
 def test_accumulations_in_slots_in_copies_and_under_locks(size: int, threads: int) -> None:

@@ -44,6 +44,7 @@ def test_each_array_has_its_own_size_and_no_other_one() -> None:
     assert kept(plain, SHORT, X) == 0
 
 
+@pytest.mark.full
 def test_an_array_is_looked_at_once_and_traced_once_for_a_size() -> None:
     f = qd.jit(lambda start, x: walk(start, x), bounds_from=("start",))
     first, equal, longer = jnp.array(SHORT), jnp.array(SHORT), jnp.array(LONG)
@@ -58,6 +59,7 @@ def test_an_array_is_looked_at_once_and_traced_once_for_a_size() -> None:
     assert (reductions() - before, counters.counts["traces"] - traces) == (3, 3)
 
 
+@pytest.mark.full
 @pytest.mark.cpu
 def test_an_array_of_numpy_that_changes() -> None:
     start = np.array(SHORT)
@@ -144,6 +146,7 @@ def test_lower_has_the_limits_of_what_is_given() -> None:
     assert "in (" not in walked.lower(LONG, X).graph()  # the code is that of all arrays
 
 
+@pytest.mark.full
 def test_an_argument_that_is_changed_or_donated() -> None:
     def f(start: Any, x: Any) -> Any:
         for i in qd.range(start.shape[0]):

@@ -25,6 +25,7 @@ def increment(x):
     return x
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_first_and_later_calls(kind: str) -> None:
     want = np.arange(2, 6)

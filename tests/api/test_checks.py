@@ -154,6 +154,7 @@ PLACES = (
 )  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("f", PLACES, ids=lambda f: f.__name__.strip("_"))
 def test_check_in_every_place(f: Callable[..., Any]) -> None:
     x = jnp.array([3, 7])
@@ -178,6 +179,7 @@ def test_the_call_itself_fails() -> None:
         qd.jit(_in_when)(jnp.array([3, 7]), 7)
 
 
+@pytest.mark.full
 def test_checks_that_are_not_reached() -> None:
     for f in (_in_when, _cond_in_lane, _switch_in_lane, _nested):
         assert qd.jit(f)(jnp.array([3, 5]), 0).tolist() == [4, 6]

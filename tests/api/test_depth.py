@@ -103,6 +103,7 @@ def test_too_deep(function: Any, how: str) -> None:
     np.testing.assert_array_equal(qd.jit(good)(X), X + 1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("function", PROGRAMS, ids=lambda f: f.__name__)
 def test_deep(function: Any) -> None:
     """What fits is computed."""

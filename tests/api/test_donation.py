@@ -51,6 +51,7 @@ def is_in_place(f, *args, **settings) -> bool:
     return fresh + plan.temp_size_in_bytes < 0.1 * BYTES
 
 
+@pytest.mark.full
 def test_a_chain_is_in_place() -> None:
     assert is_in_place(chain, jnp.zeros(N), donate_argnums=0)
     x = jnp.asarray(values())
@@ -148,6 +149,7 @@ def test_ways_to_name_an_argument(settings, args, kwargs) -> None:
     assert x.is_deleted()
 
 
+@pytest.mark.full
 def test_a_pytree() -> None:
     def step(state, dt):
         x, v = qd.empty_like(state["x"]), qd.empty_like(state["v"])
@@ -200,6 +202,7 @@ def test_array_code_reads_the_argument_later() -> None:
     np.testing.assert_array_equal(total, jnp.cumsum(x))
 
 
+@pytest.mark.full
 def test_a_later_loop_reads_the_argument() -> None:
     def f(x):
         y = chain(x)
@@ -264,6 +267,7 @@ def test_a_donation_outside_is_not_known() -> None:
     assert " in x" not in qd.jit(lambda x: qd.jit(chain)(x)).lower(jnp.zeros(8)).graph("trace")
 
 
+@pytest.mark.full
 def test_in_a_batch() -> None:
     x = values(3, (4, 100))
     got = jax.vmap(qd.jit(chain, donate_argnums=0))(jnp.asarray(x))

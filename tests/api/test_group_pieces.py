@@ -102,6 +102,7 @@ def test_lanes_beside_nan_need_no_second_run() -> None:
     assert bool(jnp.isnan(found[2][2, 3]))
 
 
+@pytest.mark.full
 def test_pieces_hold_all_bits() -> None:
     bits = np.random.default_rng(4).integers(27 << 23, 253 << 23, (16, 16), np.int32)
     x = jnp.asarray(bits.view(np.float32))

@@ -33,6 +33,7 @@ def test_clipped(dtype: str) -> None:
         np.testing.assert_array_equal(qd.jit(scatter)(X, k), [0, 2, 2, 3])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("function", [gather, scatter])
 @pytest.mark.parametrize("dtype", CASES)
 def test_refused(function, dtype: str) -> None:

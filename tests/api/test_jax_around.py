@@ -14,6 +14,7 @@ from tests.api.programs import add, affine, arange, in_process
 
 
 # ---------------------------------------------------------------------- transformations
+@pytest.mark.full
 def test_jit_and_lax_loops_around() -> None:
     x = arange(5)
     np.testing.assert_array_equal(jax.jit(affine)(x), 2 * x + 1)
@@ -90,6 +91,7 @@ def test_disable_jit() -> None:
         np.testing.assert_array_equal(jax.jit(lambda x: affine(affine(x)))(x), 4 * x + 3)
 
 
+@pytest.mark.full
 def test_debug_nans() -> None:
     @qd.jit
     def logs(x):
@@ -175,6 +177,7 @@ def test_closure_over_outer_tracers() -> None:
     np.testing.assert_array_equal(b, a)
 
 
+@pytest.mark.full
 def test_closure_over_tracers_of_vmap_and_scan() -> None:
     def outer(s):
         @qd.jit
@@ -257,6 +260,7 @@ def test_arguments_stay_when_not_donated() -> None:
     np.testing.assert_array_equal(numpy, np.zeros(4096))
 
 
+@pytest.mark.full
 def test_scan_carries_are_updated_in_place() -> None:
     @jax.jit
     def f(x):
@@ -268,6 +272,7 @@ def test_scan_carries_are_updated_in_place() -> None:
 
 
 # ---------------------------------------------------------------------- caches
+@pytest.mark.full
 def test_what_traces_again() -> None:
     traces = []
 

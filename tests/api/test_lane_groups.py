@@ -204,6 +204,7 @@ def test_batches_and_shared_operands() -> None:
         same(jax.vmap(group, axes)(*args), jax.vmap(plain, axes)(*args), 1e-4)
 
 
+@pytest.mark.full
 def test_results_that_are_operands_or_constants() -> None:
     (a,) = drawn([(5, 5)], 4)
     got = grouped(lambda a: [a, a @ a, jnp.zeros((2,)), a @ a, 3.0], [True])(a)
@@ -401,6 +402,7 @@ def lane_with_loops(seed: int) -> Callable[[Any], Any]:
     return lane
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("as_on_a_gpu")
 @pytest.mark.sample(20, full=4)
 @pytest.mark.parametrize("seed", range(40))

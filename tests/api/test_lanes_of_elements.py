@@ -112,6 +112,7 @@ def drawn_lane(rng: np.random.Generator) -> tuple[list[str], Callable[[Any], Any
     return names, lane
 
 
+@pytest.mark.full
 @pytest.mark.sample(full=2)
 @pytest.mark.parametrize("seed", range(drawn(4)))
 def test_random_lanes_are_right(seed: int) -> None:

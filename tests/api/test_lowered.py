@@ -178,6 +178,7 @@ def test_nothing_to_compile() -> None:
     np.testing.assert_array_equal(lowered.compile()(X), X + 1)
 
 
+@pytest.mark.full
 def test_transformations_inside_count() -> None:
     def f(x):
         for i in qd.range(x.shape[0]):

@@ -68,6 +68,7 @@ def test_times_are_part_of_the_call() -> None:
     assert profile.rows[0].gb_per_second == pytest.approx(8 * N / profile.rows[0].seconds * 1e-9)
 
 
+@pytest.mark.full
 def test_most_of_a_long_call_is_in_its_tasks() -> None:
     @qd.jit
     def long(x: Any) -> Any:

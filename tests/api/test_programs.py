@@ -41,6 +41,7 @@ def test_arguments_are_values(n: int) -> None:
     np.testing.assert_array_equal(x, np.arange(n))
 
 
+@pytest.mark.full
 def test_spring_step_of_the_readme() -> None:
     @qd.jit
     def spring_step(x, v, edge, rest, dt):
@@ -85,6 +86,7 @@ def test_spring_step_of_the_readme() -> None:
     assert np.isfinite(jax.jit(loss)(jnp.asarray(v)))
 
 
+@pytest.mark.full
 def test_vmap_of_while() -> None:
     def newton(a):
         return jax.lax.while_loop(lambda s: jnp.abs(s * s - a) > 1e-6 * a, lambda s: 0.5 * (s + a / s), a)
@@ -241,6 +243,7 @@ def test_local_array_insertion_sort() -> None:
     np.testing.assert_array_equal(smallest(x), np.sort(x, axis=1)[:, :4])
 
 
+@pytest.mark.full
 def test_host_loop_of_tasks() -> None:
     @qd.jit
     def relax(x):
@@ -314,6 +317,7 @@ def test_nested_functions_and_pytrees() -> None:
     np.testing.assert_array_equal(out["state"].v, v + first)
 
 
+@pytest.mark.full
 def test_transformations_around() -> None:
     @qd.jit
     def cumulate(x):

@@ -196,6 +196,7 @@ def test_narrow_bounds_are_widened() -> None:
     np.testing.assert_array_equal(got, wrapped([seen(*c, MOST) for c in cases], np.int8))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("step", STEPS)
 def test_constant_steps(step: int) -> None:
     cases = bounds(32, 30, seed=step, steps=(step,), most=None)

@@ -51,6 +51,7 @@ def test_source_lines_stand_beside_their_graph(tmp_path: Path) -> None:
     assert f'<i title="{__file__}">test_report.py</i>' in table
 
 
+@pytest.mark.full
 def test_a_report_has_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("qdtrace.profiling.COPIED", 1 << 12)
     f = qd.jit(scale_and_gather)

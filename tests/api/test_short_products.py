@@ -42,6 +42,7 @@ def same(got: Any, want: Any) -> None:
         np.testing.assert_allclose(one, other, rtol=0, atol=digits * max(1.0, float(jnp.abs(other).max())))
 
 
+@pytest.mark.full
 @pytest.mark.sample(20, full=6)
 @pytest.mark.parametrize("seed", range(30))
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -53,6 +53,7 @@ def test_loop_of_tasks_under_a_condition(flag: bool) -> None:
     assert int(k) == 3 * flag
 
 
+@pytest.mark.full
 def test_jumps_in_a_loop_of_tasks() -> None:
     @qd.jit
     def f(x, leave, skip):
@@ -187,6 +188,7 @@ def test_large_result_of_a_lax_loop_over_a_buffer() -> None:
     np.testing.assert_array_equal(x, want.sum(1))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("n", [3, 40])
 @pytest.mark.parametrize("under", [False, True])
 def test_complex_rows_between_loops(n: int, under: bool) -> None:

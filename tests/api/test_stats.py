@@ -100,6 +100,7 @@ def test_a_damaged_file_is_a_reason(cold, tmp_path):
     assert first["misses"] == {"code: damaged": first["compiled"], "passes: damaged": 1}
 
 
+@pytest.mark.full
 def test_only_the_work_in_between_is_in_a_difference():
     @qd.jit
     def f(x):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import pytest
 
 import qdtrace as qd
 from qdtrace import timeline
@@ -48,6 +49,7 @@ def traced(folder: Path, x: Any) -> dict[str, list[Any]]:
     return ours
 
 
+@pytest.mark.full
 def test_names_are_on_the_timeline(tmp_path: Path) -> None:
     for folder, size in (("a", 10), ("b", 1 << 18)):
         x = jnp.ones(size)

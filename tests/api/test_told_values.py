@@ -57,6 +57,7 @@ def in_order(x: Any, y: Any, holds: Callable[[Any, Any], Any]) -> Any:
 PLACES = [in_loop, in_inner_loop, in_lanes, in_order]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("place", PLACES, ids=lambda p: p.__name__)
 @pytest.mark.parametrize("seed", range(8))
 def test_a_failing_check_tells_iteration_and_values(place: Callable[..., Any], seed: int) -> None:
@@ -87,6 +88,7 @@ def test_a_failing_check_tells_iteration_and_values(place: Callable[..., Any], s
 _EXCHANGED = str.maketrans("<>", "><")
 
 
+@pytest.mark.full
 def test_two_comparisons_are_told() -> None:
     def f(x: Any) -> Any:
         for i in qd.range(SIZE):

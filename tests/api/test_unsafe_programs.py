@@ -65,6 +65,7 @@ def check(seed: int, options: dict[str, Any], wide: bool) -> bool:
     return want is None
 
 
+@pytest.mark.full
 @pytest.mark.sample(2, full=8)
 @pytest.mark.parametrize("first", [*range(0, 24, 6), *LONG])
 def test_calls_fail_where_python_does(first: int) -> None:

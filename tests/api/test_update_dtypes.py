@@ -40,6 +40,7 @@ def wrong(op, x, v, got, want):
     return [(op, x[k], v[k], got[k], want[k]) for k in bad[:4]]
 
 
+@pytest.mark.full
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("pair", PAIRS)
 def test_accumulations(pair, operands):
@@ -58,6 +59,7 @@ def test_accumulations(pair, operands):
             assert not wrong(op, x, v, got, want), where
 
 
+@pytest.mark.full
 @pytest.mark.sample(3, full=2)
 @pytest.mark.parametrize("pair", PAIRS)
 def test_statements_that_load_and_store(pair, operands):
@@ -78,6 +80,7 @@ def test_statements_that_load_and_store(pair, operands):
                 assert not wrong(op, x, v, got, want), where
 
 
+@pytest.mark.full
 @pytest.mark.sample(3, full=2)
 @pytest.mark.parametrize("pair", PAIRS)
 def test_lanes(pair, operands):

@@ -150,6 +150,7 @@ AXES = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("in_axes", "out_axes", "first", "second"), AXES)
 def test_axes(in_axes: Any, out_axes: Any, first: tuple[int, ...], second: tuple[int, ...]) -> None:
     def f(a, b):
@@ -170,6 +171,7 @@ def test_keywords_and_keys() -> None:
     assert jnp.all(own == jax.vmap(jax.random.split)(keys))
 
 
+@pytest.mark.full
 def test_axes_of_trees() -> None:
     def f(d, s):
         return {"x": d["a"] + s, "y": d["b"][0] * s}
@@ -181,6 +183,7 @@ def test_axes_of_trees() -> None:
             same(got, jax.vmap(f, in_axes, out_axes)(*args), np.testing.assert_array_equal)
 
 
+@pytest.mark.full
 def test_nested_and_inside_other_functions() -> None:
     f = lambda a, b: a * b + 1  # noqa: E731
     rows = INTS[:5, None] + 0 * INTS

@@ -56,6 +56,7 @@ def bare(f: Callable[..., Any]) -> list[float]:
     return qd.vmap(f)(X).tolist()
 
 
+@pytest.mark.full
 def test_a_bare_call_is_traced_once(traces: list[int]) -> None:
     for _ in range(3):
         assert bare(plus_one) == [1, 2, 3]
@@ -73,6 +74,7 @@ def test_a_bare_call_is_traced_once(traces: list[int]) -> None:
     assert len(traces) == 5
 
 
+@pytest.mark.full
 def test_axes_tell_calls_apart(traces: list[int]) -> None:
     def f(a, b):
         return a - b.sum()
@@ -102,6 +104,7 @@ def test_a_function_that_names_itself(traces: list[int]) -> None:
     assert len(traces) == 2
 
 
+@pytest.mark.full
 def test_methods_objects_and_functions_of_jax(traces: list[int]) -> None:
     scale = Scale(3.0)
     for _ in range(2):
@@ -116,6 +119,7 @@ def test_methods_objects_and_functions_of_jax(traces: list[int]) -> None:
     assert len(traces) == 6
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("call", [bare, lambda f: jax.jit(f)(X).tolist()], ids=["qd.vmap", "jax.jit"])
 def test_the_rules_are_those_of_jax(call: Callable[..., Any]) -> None:
     """What a function object names is not looked at again; another object is another function."""

@@ -72,6 +72,7 @@ NESTED = {
 }  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", NESTED)
 def test_is_one_task_over_the_product(name: str) -> None:
     make, args = NESTED[name]
@@ -90,6 +91,7 @@ def test_under_jax_vmap(name: str, compiled: bool) -> None:
     assert launches(f, *stacked) == 1
 
 
+@pytest.mark.full
 def test_under_two_of_jax_with_shared_arguments() -> None:
     f = jax.vmap(jax.vmap(qd.vmap(pair, (None, 0)), (0, None)), (None, 0))
     args = (XS, RNG.normal(size=(2, 4)).astype(np.float32))
@@ -103,6 +105,7 @@ def test_sizes(sizes: tuple[int, int]) -> None:
     np.testing.assert_array_equal(qd.vmap(qd.vmap(lambda v: v * 3))(x), x * 3)
 
 
+@pytest.mark.full
 def test_work_in_between_is_not_repeated() -> None:
     """A function that computes before it calls is one task over its own batch, and `jax.vmap` in its lanes."""
 

@@ -154,6 +154,7 @@ def test_memory_and_loops_of_a_lane(f: Callable[..., Any]) -> None:
     np.testing.assert_array_equal(jax.vmap(qd.vmap(f))(X.reshape(2, 2)), square)
 
 
+@pytest.mark.full
 def test_derivatives_of_loops_in_a_lane() -> None:
     assert jax.grad(lambda x: qd.vmap(counted)(x).sum())(X).tolist() == [3, 3, 3, 3]
     assert jax.grad(lambda x: qd.vmap(halved)(x).sum())(X).tolist() == [1, 1, 5, 5]
@@ -216,6 +217,7 @@ def test_objects_without_an_axis(case: str) -> None:
     jax.tree.map(np.testing.assert_array_equal, qd.jit(lambda: call(qd.vmap))(), call(jax.vmap))
 
 
+@pytest.mark.full
 def test_objects_are_used_as_they_are() -> None:
     line, mapped = Line(2.0), qd.vmap(lambda m, a: m(a), (None, 0))
     assert mapped(line, X).tolist() == [0, 2, 4, 6]

@@ -32,6 +32,7 @@ def _types(tree: object) -> list[tuple[str, bool]]:
     return [(x.dtype.name, x.weak_type) for x in jax.tree.leaves(tree)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("around", AROUND)
 @pytest.mark.parametrize("result", RESULTS)
 def test_results(result: str, around: str) -> None:
@@ -41,6 +42,7 @@ def test_results(result: str, around: str) -> None:
     assert all(jax.tree.leaves(jax.tree.map(jnp.array_equal, made, expected)))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("axes", [(0, 0), (None, 0)])
 @pytest.mark.parametrize("other", ["bfloat16", "int8"])
 def test_arguments(other: str, axes: tuple[int | None, int]) -> None:
@@ -71,6 +73,7 @@ def test_elements_and_contents_of_buffers() -> None:
     assert out.tolist() == own.tolist() == [1.5] * 3
 
 
+@pytest.mark.full
 def test_gradients_of_weak_arrays() -> None:
     def slope(mapped):
         return jax.grad(lambda a: jnp.sum(mapped(lambda a, b: a * b)(a, jnp.arange(3.0)) ** 2))(jnp.full((3,), 0.5))

@@ -80,6 +80,7 @@ def random_names(seed: int) -> tuple[str, ...]:
     return tuple(rng.choice(list(rng.choices([WIDE, AROUND, NARROW], [6, 3, 1])[0])) for _ in range(rng.randint(1, 4)))
 
 
+@pytest.mark.full
 @pytest.mark.sample(4, full=2)
 @pytest.mark.parametrize("seed", range(32))
 def test_lanes_of_random_steps(seed: int) -> None:
@@ -105,6 +106,7 @@ def test_the_interpreter_keeps_64_bits(body: Any) -> None:
     same(qd.jit(body, options={"debug": True})(X), np.asarray(BODIES[body](np.asarray(X, np.float64))))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("body", [b for b in BODIES if b.__name__ not in ("integers", "complexes")])
 def test_derivatives_of_bodies_keep_64_bits(body: Any) -> None:
     step = 1e-6

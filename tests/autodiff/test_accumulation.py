@@ -144,6 +144,7 @@ def placed(x, number):
     return y
 
 
+@pytest.mark.full
 def test_numbers_from_a_counter():
     """What would take other numbers than the primal is refused; those of a function of its own are operands."""
     x, r = np.arange(3.0), np.zeros(1, np.int32)
@@ -269,6 +270,7 @@ def test_rows_of_the_iteration(op, returned):
     np.testing.assert_allclose(jax.grad(total)(x), jax.vmap(jax.grad(theirs))(x), rtol=1e-12)
 
 
+@pytest.mark.full
 def test_roundings_of_values_that_are_looked_for():
     """One run of the loop could fuse the multiplication and the addition, and another, which needs the product
     alone, could not: then no value would equal the maximum."""

@@ -113,6 +113,7 @@ def until(condition):
     return lambda x: f(x, p).sum()
 
 
+@pytest.mark.full
 @pytest.mark.cpu
 def test_conditions_that_load_what_the_loop_changes():
     x = np.random.default_rng(0).uniform(0, 1, 40)

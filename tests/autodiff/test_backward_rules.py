@@ -228,6 +228,7 @@ NOT_LINEAR = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", NOT_LINEAR)
 @pytest.mark.parametrize("is_inside", [False, True], ids=["outside", "inside"])
 @pytest.mark.sample(2)
@@ -296,6 +297,7 @@ MOVING = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "moves", "is_body", "order"), MOVING)
 @pytest.mark.sample(6, full=2)
 def test_directions_that_move(name, moves, is_body, order):

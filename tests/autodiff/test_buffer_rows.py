@@ -92,6 +92,7 @@ def rows_of(f, *args) -> str:
     return ", ".join(sorted({line.split(":")[0].strip() for line in text.splitlines() if "_row: cell" in line}))
 
 
+@pytest.mark.full
 @pytest.mark.cpu
 @pytest.mark.sample(full=3)
 @pytest.mark.parametrize("bounds", ["raise", "unchecked", "clip"])

@@ -194,6 +194,7 @@ def test_an_array_that_is_gone_is_no_array_at_its_address():
         gc.collect()
 
 
+@pytest.mark.full
 def test_a_deleted_array():
     start = jnp.array([0, 3, 13])
     gradient = jax.jit(jax.grad(csr(start)))
@@ -236,6 +237,7 @@ def test_an_array_that_the_function_changes_has_none():
     np.testing.assert_allclose(jax.grad(f)(x), jax.grad(csr(start * 20))(x), rtol=1e-12)
 
 
+@pytest.mark.full
 def test_an_array_of_numpy_that_changes_afterwards():
     """What is captured is the content at the first call."""
     start = np.array([0, 3, 13])

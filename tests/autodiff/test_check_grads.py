@@ -29,6 +29,7 @@ def test_right_derivatives_pass(order, dtype):
     qd.check_grads(right, (X.astype(dtype), dtype(1.3), np.array([3, 1, 1, 0])), order=order)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(4))
 def test_small_derivatives_of_large_values(seed):
     """What a difference loses to the rounding of the values is no fault of the derivative."""
@@ -96,6 +97,7 @@ def newton(a):
     return jax.lax.while_loop(lambda s: jnp.abs(s * s - a) > 1e-6 * a, lambda s: 0.5 * (s + a / s), a)
 
 
+@pytest.mark.full
 def test_steps_are_a_part_of_each_element():
     """A step of a part of the largest element would make the smallest negative, and this loop endless."""
     qd.check_grads(lambda a: qd.vmap(newton)(a).sum(), (jnp.linspace(2.0, 1e6, 1000),))

@@ -69,6 +69,7 @@ def verdict(f, x, bounds):
             return error.rule
 
 
+@pytest.mark.full
 @pytest.mark.sample(2, full=3)
 @pytest.mark.cpu
 @pytest.mark.parametrize(

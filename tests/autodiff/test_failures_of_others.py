@@ -97,6 +97,7 @@ def step(x, other):
     return x
 
 
+@pytest.mark.full
 def test_updates_in_place_are_versions():
     ours = qd.jit(step)
 
@@ -134,6 +135,7 @@ def test_bounds_from_memory_that_changes():
     close(jax.grad(lambda x: f(x, n)[0].sum())(x), jax.grad(lambda x: theirs(jnp.asarray(x), n).sum())(x))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("n", [0, 1, 7])
 def test_scalar_arguments_as_bounds(n):
     @qd.jit
@@ -156,6 +158,7 @@ def test_scalar_arguments_as_bounds(n):
     close(jax.grad(lambda x: f(x, n).sum())(x), jax.grad(theirs)(x))
 
 
+@pytest.mark.full
 def test_break_and_continue():
     @qd.jit
     def f(x):

@@ -53,6 +53,7 @@ def test_the_ways_out_that_the_error_names_give_the_gradients() -> None:
     np.testing.assert_allclose(qd.vmap(jax.jacfwd(root))(X), want, rtol=1e-6)
 
 
+@pytest.mark.full
 def test_reverse_mode_of_a_known_length_works_inside() -> None:
     def power(a):
         return jax.lax.fori_loop(0, 5, lambda _, s: s * jnp.sin(a), a)
@@ -60,6 +61,7 @@ def test_reverse_mode_of_a_known_length_works_inside() -> None:
     np.testing.assert_allclose(qd.vmap(jax.grad(power))(X), jax.vmap(jax.grad(power))(X), rtol=1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("nested", [False, True])
 def test_derivatives_of_integers_hold_nothing(nested: bool) -> None:
     def pulled_back(a):

@@ -93,6 +93,7 @@ def kept(function, *args) -> int:
     return sum(found(jax.make_jaxpr(function)(*args).jaxpr))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "carried"), [*((name, False) for name in OURS), ("stored", True)])
 @pytest.mark.sample(3)
 def test_a_large_argument_is_not_kept_at_each_step(name, carried):

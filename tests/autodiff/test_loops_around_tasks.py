@@ -154,6 +154,7 @@ def clipped(x, n):
     return x
 
 
+@pytest.mark.full
 def test_rules_for_reverse_mode():
     """Adjoints need not be linear in adjoints, and states change forward: one of a change was given, silently."""
     slope = lambda x, bar: jax.vjp(lambda x: clipped(x, 3), x)[1](bar)[0]  # noqa: E731

@@ -68,6 +68,7 @@ def test_bytes(name):
     assert sum(choice.nbytes for choice in low.storage) == 64 * 4
 
 
+@pytest.mark.full
 @pytest.mark.sample(full=2)
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("name", LOOPS)
@@ -212,6 +213,7 @@ def test_more_iterations_are_an_error_of_the_gradient(kind):
     assert isinstance(qd.explain(caught.value), BoundsError)
 
 
+@pytest.mark.full
 def test_lanes_of_vmap_fail_alone():
     """A lane that a `lax.cond` does not take makes no check."""
     f = count("range")
@@ -284,6 +286,7 @@ def test_a_range_of_threads_has_no_limit():
     ]
 
 
+@pytest.mark.full
 def test_a_serial_range_has_one():
     @qd.jit
     def f(x, n):

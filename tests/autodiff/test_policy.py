@@ -147,6 +147,7 @@ def slope(x):
     return powers(x, jnp.int32(40)).sum()
 
 
+@pytest.mark.full
 @pytest.mark.cpu
 def test_the_option_bounds_stacks_and_gradients_stay_right() -> None:
     wide = qd.jit(jax.grad(slope)).lower(X)

@@ -75,6 +75,7 @@ def thin(monkeypatch, kept_bits, radix_bits):
     monkeypatch.setattr(thinning, "RADIX_BITS", radix_bits)
 
 
+@pytest.mark.full
 @pytest.mark.sample(12, full=12)
 @pytest.mark.parametrize("steps", [1, 2, 4])
 @pytest.mark.parametrize("seed", sample(15, 6, first=100))

@@ -90,6 +90,7 @@ def test_any_number_of_iterations(f, n):
     qd.check_grads(squares(f, n), (X,))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("f", "n"), [(recurrence, 4), (recurrence, 0), (of_columns, 3), (sorted_by_insertion, 0)])
 def test_rows(f, n):
     qd.check_grads(squares(f, n), (X,))

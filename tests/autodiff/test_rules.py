@@ -98,6 +98,7 @@ def test_like_vmap(name):
         close(got, want, limit)
 
 
+@pytest.mark.full
 def test_a_rule_for_reverse_mode_alone():
     x = np.linspace(0.1, 1, 5)
     total = lambda x: qd.vmap(lambda x: clipped(x) * x)(x).sum()  # noqa: E731

@@ -160,6 +160,7 @@ def test_a_segment_is_straight_code():
 # That it is right.
 
 
+@pytest.mark.full
 @pytest.mark.sample(3, full=4)
 @pytest.mark.parametrize("steps", [10, 3])
 @pytest.mark.parametrize("trips", CONSTANT)

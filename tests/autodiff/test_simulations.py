@@ -27,6 +27,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.sample(3, full=2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_gradients(name):

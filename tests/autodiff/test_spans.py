@@ -94,6 +94,7 @@ def coupled(first, last, col, w, x):
     return out
 
 
+@pytest.mark.full
 @pytest.mark.cpu
 @pytest.mark.parametrize("function", [rows, coupled], ids=["one state", "three states"])
 def test_neighbours_have_the_gradient_of_rows_that_lie_apart(function):

@@ -35,6 +35,7 @@ def draw(seed: int) -> None:
         check(rng.choice([*KERNELS]), stack, rng.choice([1, 2, 3, 5, 8, 17]), seed)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "stack", [["adjoint that moves", "gradient by the first"], ["rule for tangents", "curvature", "reverse Jacobian"]]
 )

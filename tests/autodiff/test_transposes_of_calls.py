@@ -62,6 +62,7 @@ def test_each_task(name: str) -> None:
         check(qd.jit(PIECES[name]), seed, dtype)
 
 
+@pytest.mark.full
 @pytest.mark.sample(2, full=2)
 @pytest.mark.parametrize("seed", range(24))
 def test_random_programs(seed: int) -> None:

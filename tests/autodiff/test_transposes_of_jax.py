@@ -75,6 +75,7 @@ def test_solvers_of_jax(solver, b):
     check(lambda a, b: solver(lambda v: a @ v, b, tol=1e-13)[0], DEFINITE, b, rtol=1e-9)  # they iterate up to `tol`
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("size", [4, 300])
 def test_a_solver_whose_steps_are_linear(size):
     def solve(a, b):
@@ -83,6 +84,7 @@ def test_a_solver_whose_steps_are_linear(size):
     check(solve, RNG.uniform(1, 2, (3, size)), RNG.normal(size=(3, size)))
 
 
+@pytest.mark.full
 def test_what_a_solver_gives_beside():
     def f(x):
         solve = lambda _, b: (b / x, (b, jnp.sum(b)))  # noqa: E731

@@ -230,6 +230,7 @@ def sines(constant=None):
     return jax.grad(lambda x, n: f(x, n).sum())
 
 
+@pytest.mark.full
 def test_more_iterations_than_their_numbers_hold(monkeypatch):
     monkeypatch.setattr(trip_counts, "MOST_TRIPS", 128)
     gradient = sines()

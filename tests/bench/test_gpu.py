@@ -41,6 +41,7 @@ def test_a_work_is_right_and_gives_rows(name: str) -> None:
     assert len({r.name for r in rows}) == len(rows)
 
 
+@pytest.mark.full
 def test_a_first_call_is_timed_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
@@ -75,6 +76,7 @@ CALLS: dict[str, Any] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", CHECKS)
 def test_checks_look(name: str) -> None:
     check, make = CHECKS[name]
@@ -85,6 +87,7 @@ def test_checks_look(name: str) -> None:
         check(given, tuple(np.roll(x, 1, axis=-1) for x in out))
 
 
+@pytest.mark.full
 def test_the_lattice_keeps_mass_and_momentum() -> None:
     given = lbm.inputs(5)
     before, after = given["f"].astype(np.float64), np.asarray(lbm.step(given["f"], np.float32(1.7)), np.float64)

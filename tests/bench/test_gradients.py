@@ -63,6 +63,7 @@ def test_the_adjoint_by_hand_is_right(piece: int) -> None:
     BY_NAME["gradient_lorenz"].check(given, (np.asarray(by_hand.lorenz_adjoint(100, piece)(given["rho"])),))
 
 
+@pytest.mark.full
 @pytest.mark.sample(8)
 @pytest.mark.parametrize(("peer", "name"), [case(peer, name) for peer in ("gradient", "primal") for name in BY_NAME])
 def test_a_wrong_result_is_noticed(peer: str, name: str) -> None:
@@ -99,6 +100,7 @@ def test_every_peer_that_is_compared_has_the_program() -> None:
         assert ("by hand" in program.peers) == (program.name in qdtrace_gradients.BY_HAND)
 
 
+@pytest.mark.full
 def test_the_report_of_memory() -> None:
     report = memory.measure(ROOT, with_robots=False)
     assert report.ran

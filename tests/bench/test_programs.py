@@ -45,12 +45,14 @@ def test_a_program_is_right(name: str, peer) -> None:
     BY_NAME[name].check(given, out)
 
 
+@pytest.mark.full
 def test_the_batch_by_hand_is_right() -> None:
     given = BY_NAME["batch"].inputs(3)
     run = qdtrace_peer.BY_HAND["batch"](**given)
     BY_NAME["batch"].check(given, run.result(run.call(None)))
 
 
+@pytest.mark.full
 def test_both_ways_to_write_lorenz_agree() -> None:
     given = BY_NAME["lorenz"].inputs(20)
     run = jax_peer.STACKED["lorenz"](**given)
@@ -73,6 +75,7 @@ def test_a_peer_with_flags_of_its_own_is_right(tmp_path: Path, monkeypatch: pyte
     program.check(given, peer.results())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", [p.name for p in PROGRAMS])
 def test_a_wrong_result_is_noticed(name: str) -> None:
     given, out = outputs(jax_peer if name in jax_peer.PROGRAMS else qdtrace_peer, name)

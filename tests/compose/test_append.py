@@ -45,6 +45,7 @@ def pairs_by_hand(x):
     return found
 
 
+@pytest.mark.full
 def test_elements_are_in_the_order_of_iterations():
     out = positive(X)
     count = int(out.count)
@@ -56,6 +57,7 @@ def test_elements_are_in_the_order_of_iterations():
     assert (out.capacity, out.count.dtype) == (64, jnp.int32)
 
 
+@pytest.mark.full
 def test_inner_loops_push_several_times():
     out = close_pairs(X)
     wanted = pairs_by_hand(X)
@@ -63,6 +65,7 @@ def test_inner_loops_push_several_times():
     assert len(wanted) > 20
 
 
+@pytest.mark.full
 def test_the_place_is_a_value_and_several_outputs_count_apart():
     @qd.jit
     def split(x):
@@ -106,6 +109,7 @@ def test_loops_behind_each_other_and_over_a_count():
     assert "contract" not in chain.lower(X).as_text("llvm")  # floats decide, so both tasks round alike
 
 
+@pytest.mark.full
 def test_a_serial_loop_pushes_what_it_reads_later():
     @qd.jit
     def tree(most):
@@ -124,6 +128,7 @@ def test_a_serial_loop_pushes_what_it_reads_later():
     assert out.values[: int(out.count)].tolist() == list(range(15))
 
 
+@pytest.mark.full
 def test_loops_under_conditions_and_in_a_while():
     @qd.jit
     def steps(x, wanted):
@@ -144,6 +149,7 @@ def test_loops_under_conditions_and_in_a_while():
         np.testing.assert_allclose(out.values[: int(out.count)], [*large, *(large + 1), *(large + 2), *rest], rtol=1e-6)
 
 
+@pytest.mark.full
 def test_ties_are_decided_alike_when_counted_and_stored():
     x = np.round(np.random.default_rng(1).uniform(0, 1, (2, 20_000)), 1).astype(np.float32)
 

@@ -93,6 +93,7 @@ def test_a_backend_says_what_it_makes() -> None:
         backend("abacus")
 
 
+@pytest.mark.full
 def test_tangents_of_a_gradient_are_made_once(monkeypatch):
     made = []
     make = Linearised.__dict__["staged"].func

@@ -70,6 +70,7 @@ def test_an_update_is_told_the_accumulation_where_a_call_has_equal_indices(updat
     assert len(told(lambda *args: given_later(*args) and None, *shapes)) == 1  # but there are more than elements
 
 
+@pytest.mark.full
 def test_the_first_call_with_the_elements_decides_for_each_trace() -> None:
     f = qd.jit(updating("h[k] = h[k] + v"))
     h = np.zeros(8, np.float32)
@@ -105,6 +106,7 @@ def test_what_transformations_around_a_call_were_given_decides(seed: int) -> Non
     assert len(told(f, *args)) == (keys is SAME)
 
 
+@pytest.mark.full
 def test_what_a_loop_of_lax_brings_is_seen_by_nobody() -> None:
     f = qd.jit(updating("h[k] = h[k] + v"))
     keys = np.stack([SAME, SAME])

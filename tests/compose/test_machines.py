@@ -29,6 +29,7 @@ def end(rate, start):
     return jax.lax.while_loop(lambda y: y > 1.0, lambda y: y * rate, start)
 
 
+@pytest.mark.full
 def test_two_processes() -> None:
     script, address = str(Path(__file__).parent / "machine_child.py"), f"127.0.0.1:{free_port()}"
     variables = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "JAX_PLATFORMS": "cpu"}

@@ -264,6 +264,7 @@ def test_a_second_process_derives_nothing_and_has_the_same_bits(on_disk, name, t
     assert (off.derivations, off.pipelines) == (made.derivations, made.pipelines)
 
 
+@pytest.mark.full
 @pytest.mark.sample(2, full=3)
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_from_disk_have_the_same_bits(on_disk, name):
@@ -279,6 +280,7 @@ def test_gradients_from_disk_have_the_same_bits(on_disk, name):
     assert (work.derivations, work.pipelines, work.misses) == (0, 0, {})
 
 
+@pytest.mark.full
 def test_a_derivation_for_another_machine_is_another_key(on_disk):
     texts = {}
     for turn in range(2):
@@ -292,6 +294,7 @@ def test_a_derivation_for_another_machine_is_another_key(on_disk):
     assert texts[0][0] != texts[0][1]
 
 
+@pytest.mark.full
 def test_storage_choices_are_read_with_the_lines_of_now(on_disk):
     lows = []
     for _ in range(2):
@@ -327,6 +330,7 @@ def _swapped(x):
     return x
 
 
+@pytest.mark.full
 def test_what_has_no_room_now_is_refused(on_disk, monkeypatch):
     gradient = jax.grad(lambda x: qd.jit(_swapped)(x).sum())
     x = np.ones((64, 40000), np.float32)
@@ -351,6 +355,7 @@ def _lowered(function, *args):
     return qd.stats() - before
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["truncated", "empty", "zeros", "another's"])
 def test_damaged_files_are_made_anew(on_disk, kind):
     function = jax.jit(jax.grad(lambda x: _chain(5.25)(x, 3).sum()))
@@ -382,6 +387,7 @@ def test_what_is_no_graph_is_made_anew(on_disk, monkeypatch):
         assert (qd.stats() - before).misses == {"passes: not readable": 1}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("failure", [errno.ENOSPC, errno.EROFS, errno.EDQUOT], ids=errno.errorcode.get)
 def test_a_folder_that_cannot_be_written_costs_one_warning(on_disk, monkeypatch, failure):
     def full(*args, **more):

@@ -124,6 +124,7 @@ def test_arrays_and_lanes_of_vmap() -> None:
     np.testing.assert_allclose(jax.vmap(f)(np.stack([X, X + 1])), np.stack([X, X + 1]) ** 2, rtol=1e-6)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", ["reverse", "forward"])
 def test_derivatives(mode: str) -> None:
     def fn(v: Any) -> Any:
@@ -160,6 +161,7 @@ def test_the_rule_of_a_derivative() -> None:
     assert "2.0:f32" not in low.graph()
 
 
+@pytest.mark.full
 def test_several_tasks_and_derivatives() -> None:
     """With contents that one task hands to the next, which a derivative would take from the primal."""
 
@@ -297,6 +299,7 @@ NESTED = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.sample(3)
 @pytest.mark.usefixtures("on_cuda")
 @pytest.mark.parametrize("name", NESTED)

@@ -108,6 +108,7 @@ def test_limits_are_those_of_one_argument_of_two_of_a_type(pure):
         assert np.allclose(grad(X, module(text).f), expected, rtol=1e-6)
 
 
+@pytest.mark.full
 def test_arguments_by_name(pure):
     text = HEAD + "def f(x, *, n, y=None):\n" + LOOP + "x[i] = x[i] * n + (0 if y is None else y[i])\n    return x"
     calls = [{"n": 2}, {"n": 3}, {"n": 2, "y": X}, {"n": 2}]
@@ -118,6 +119,7 @@ def test_arguments_by_name(pure):
         assert is_found(qd.stats() - before) == (k >= 3)
 
 
+@pytest.mark.full
 def test_captured_arrays_come_back(pure):
     text = HEAD + "a = jnp.arange(500.0)\ndef f(x):\n" + LOOP + "x[i] = x[i] + a[70 * i]\n    return x"
     expected = plain(module(text).f, X)
@@ -176,6 +178,7 @@ TRANSFORMED = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", TRANSFORMED)
 def test_transformations_of_a_found_program(pure, kind):
     """In a process where derivatives are not on disk, and in one where they are."""
@@ -321,6 +324,7 @@ def test_damaged_files_are_traced_anew(pure):
     assert is_found(run(module(SMALL).f, X)[1])
 
 
+@pytest.mark.full
 def test_equal_programs_with_other_derivatives(pure):
     """The graph of both is the same; a rule of JAX makes the difference."""
     text = HEAD + "def f(x):\n" + LOOP + "x[i] = HOW(x[i]) * x[i]\n    return x"

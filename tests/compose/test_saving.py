@@ -84,6 +84,7 @@ def test_another_process(tmp_path: Path) -> None:
     assert found["here"] == [2, 4, 6, 8]
 
 
+@pytest.mark.full
 def test_an_export_is_loaded_where_it_was_made() -> None:
     again = export.deserialize(exported(tasks, X, K))
     np.testing.assert_allclose(again.call(X, K[::-1]), X[::-1] / 10, rtol=1e-6)

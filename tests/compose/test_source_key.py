@@ -90,6 +90,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.full
 def test_others_have_other_keys():
     keys = {name: _key(**changed) for name, changed in OTHERS.items()}
     keys |= {"plain": _key(), "float16": _key(x=X.astype(np.float16)), "shape": _key(x=X[1:])}

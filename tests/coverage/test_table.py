@@ -61,6 +61,7 @@ def _entry(fn, *operands, **options) -> Entry:
     return Entry([Call(fn, operands, **options)])
 
 
+@pytest.mark.full
 def test_the_sweep_tells_outcomes_apart(monkeypatch):
     f = np.float32
     assert sweep.outcome(_entry(lambda x: jax.numpy.sin(x), F(3)), f).kind == "equal"

@@ -114,6 +114,7 @@ def test_the_assembler_makes_the_cubin(tmp_path, found, cubin) -> None:
     assert cubin() == b"\x7fELF a cubin"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("release", ["13.5", "14.0"])
 def test_an_assembler_of_a_later_release_than_the_driver_is_not_asked(tmp_path, found, cubin, release: str) -> None:
     later = installed(tmp_path / "ptxas", release)
@@ -210,6 +211,7 @@ FAILING = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("broken", [*LEFT_OUT, *FAILING], ids=lambda f: f.__name__)
 def test_what_is_no_assembler_is_left_for_the_next(tmp_path, found, cubin, broken) -> None:
     """Without a word (warnings are errors) where another one makes the cubin; else the driver links, and says why."""
@@ -234,6 +236,7 @@ def test_a_path_that_cannot_be_looked_at(tmp_path, found, cubin) -> None:
     assert cubin() == b"\x7fELF a cubin"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("why", ["nowhere", "full"])
 def test_no_room_for_files(tmp_path, monkeypatch, found, cubin, why: str) -> None:
     """None of the assemblers can work then. Once there is room, they do."""
@@ -264,12 +267,14 @@ def test_no_process_can_be_started(tmp_path, monkeypatch, found, cubin) -> None:
         assert cubin() == b"linked"
 
 
+@pytest.mark.full
 def test_words_in_no_encoding(tmp_path, found, cubin) -> None:
     talks = 'sys.stdout.buffer.write(b"\\xff\\xfe\\x80")\nsys.stdout.flush()\n'
     found(script(tmp_path / "ptxas", talks + VERSION + talks + makes("a cubin")))
     assert cubin() == b"\x7fELF a cubin"
 
 
+@pytest.mark.full
 def test_it_reads_nothing_that_the_user_types(tmp_path, found, cubin) -> None:
     found(script(tmp_path / "ptxas", "assert not sys.stdin.read()\n" + VERSION + makes("a cubin")))
     assert cubin() == b"\x7fELF a cubin"
@@ -292,6 +297,7 @@ def test_other_assemblers_make_other_code(tmp_path, found, monkeypatch) -> None:
     assert CudaDriver().made_by == ""
 
 
+@pytest.mark.full
 def test_one_that_is_gone_later_is_as_one_that_fails(tmp_path, found, cubin) -> None:
     first, other = installed(tmp_path / "ptxas"), installed(tmp_path / "other", answer="another")
     found(first, other)

@@ -70,6 +70,7 @@ def test_there_are_no_errors_away_from_a_minimum() -> None:
     assert got.shape == (6, 6)
 
 
+@pytest.mark.full
 def test_the_errors_are_those_of_slopes_of_gradients() -> None:
     log_counts = jnp.log(load_counts()[1])
     logs = jnp.log(jnp.array(BEST))

@@ -47,6 +47,7 @@ def test_starts_have_their_priors_and_are_reproducible() -> None:
     assert (logs != draw_starts(20_000, 4)).all()
 
 
+@pytest.mark.full
 def test_a_step_has_order_five_or_more() -> None:
     with jax.enable_x64(True):
         p = jnp.array(CARPENTER, jnp.float64)

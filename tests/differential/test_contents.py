@@ -112,6 +112,7 @@ def same(got: Any, want: Any) -> None:
         np.testing.assert_array_equal(np.asarray(one), np.asarray(two))
 
 
+@pytest.mark.full
 @pytest.mark.sample(3)
 @pytest.mark.sample(full=4)
 @pytest.mark.parametrize("seed", SEEDS)

@@ -53,6 +53,7 @@ def test_targets(target: str, examples: int) -> None:
     check(target, examples)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("target", ["avx512", "avx2"])
 def test_functions(target: str) -> None:
     check(target, 10, FUNCTIONS, functions=True, tasks=1)

@@ -81,6 +81,7 @@ def test_many_time_steps_have_the_choice() -> None:
     assert 4 * sum("nested loops as one, as trip counts spread" in reason for reason in reasons) > len(reasons)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("hint", [True, False])
 def test_hints(hint: bool) -> None:
     @FEW

@@ -121,12 +121,14 @@ def test_fused_is_unfused(mode: str) -> None:
     check()
 
 
+@pytest.mark.full
 @EXAMPLES
 @given(task_programs())
 def test_off_does_nothing(case: Case) -> None:
     assert pass_named("fuse_tasks", OFF)(case.program) is case.program
 
 
+@pytest.mark.full
 @EXAMPLES
 @given(task_programs())
 def test_contraction_without_fusion(case: Case) -> None:
@@ -146,6 +148,7 @@ def test_the_cpu(case: Case, target: str) -> None:
     check_cpu(optimise(case.program, MODES["aggressive"]), case, target)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "case"), [pytest.param(n, c, id=n) for n, c in replay()])
 def test_the_corpus(name: str, case: Case) -> None:
     check_pipeline(case, MODES["aggressive"])

@@ -38,12 +38,14 @@ def check_orders(case: Case) -> None:
     compare(evaluate(case.program, case.args, order="shuffled", seed=case.seed), want)
 
 
+@pytest.mark.full
 @QUICK
 @given(programs())
 def test_text(case):
     check_text(case)
 
 
+@pytest.mark.full
 @QUICK
 @given(programs())
 def test_orders(case):

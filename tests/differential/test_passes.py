@@ -96,6 +96,7 @@ def test_fast_math_is_exact_on_integers(case: Case) -> None:
     preserves(lambda program: optimise(program, Options(fast_math=True)), case, settles=False)
 
 
+@pytest.mark.full
 @EXAMPLES
 @given(programs())
 def test_printing_does_not_depend_on_the_run(case: Case) -> None:

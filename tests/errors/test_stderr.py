@@ -78,6 +78,7 @@ def texts() -> dict[str, str]:
     return dict(zip(PROGRAMS, shown([program for program, _, _ in PROGRAMS.values()]), strict=True))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", [n for n in PROGRAMS if n != "waiting"])
 def test_one_error_and_the_frames_of_the_user(texts: dict[str, str], name: str) -> None:
     _, kind, frames = PROGRAMS[name]

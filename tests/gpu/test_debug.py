@@ -118,6 +118,7 @@ def test_a_derivative_makes_nan(put) -> None:
         assert f"{__file__}:{norm.__code__.co_firstlineno + 3} in " in str(raised.value)
 
 
+@pytest.mark.full
 def test_gradients(put, monkeypatch) -> None:
     """Of a loop that ends by itself, with its stack, and of a sum."""
     monkeypatch.setattr(debug, "_FUEL", 10**6)

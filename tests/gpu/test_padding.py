@@ -48,6 +48,7 @@ def widths(program: Program) -> list[int]:
 LOOP = "for m in 0:i32 : 2:i32 : 1:i32\n" + "\n".join("  " + line for line in WHOLE.split("\n"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("body", [WHOLE, LOOP, WHOLE + "\naccum[op=add] f w j 1:i32", WHOLE + "\n" + WHOLE])
 def test_rows_have_a_fourth_component_and_the_same_sums(body: str) -> None:
     program = forces(body)

@@ -110,6 +110,7 @@ def test_tasks_of_one_program_have_emitters_of_their_own() -> None:
     assert b".visible .entry qd_kernel" in library
 
 
+@pytest.mark.full
 @needs_triton
 def test_assembly_is_that_of_the_emitter_that_is_chosen() -> None:
     stream, _ = parse_program(TEXT).tasks
@@ -120,6 +121,7 @@ def test_assembly_is_that_of_the_emitter_that_is_chosen() -> None:
     assert "qd_kernel" in other
 
 
+@pytest.mark.full
 @needs_triton
 def test_the_cache_keeps_all_images_and_a_warm_backend_compiles_nothing(tmp_path) -> None:
     options = uncached(offline_cache=True, offline_cache_dir=str(tmp_path), codegen="triton")
@@ -140,6 +142,7 @@ def test_the_cache_keeps_all_images_and_a_warm_backend_compiles_nothing(tmp_path
     assert ArtifactCache(tmp_path).size()[0] == tasks_launcher_and_handler
 
 
+@pytest.mark.full
 @needs_triton
 def test_the_emitter_and_its_version_are_in_the_content(monkeypatch) -> None:
     options = [uncached(codegen=name) for name in ("auto", "llvm", "triton")]

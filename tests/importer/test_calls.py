@@ -54,6 +54,7 @@ def test_a_body_is_imported_at_its_first_call(imported_primitives: Counter[str])
     assert program.count("sin") == program.count("tanh") == 10
 
 
+@pytest.mark.full
 def test_600_calls_in_loop_bodies_import_once(imported_primitives: Counter[str]) -> None:
     @jax.jit
     def step(a: Any, b: Any) -> Any:

@@ -134,6 +134,7 @@ def test_a_value_of_two_names_is_updated_by_itself():
     check(f, np.ones((2, 300), np.float32), order, exact=True)
 
 
+@pytest.mark.full
 def test_one_result_for_two_carries_under_a_mask():
     def f(x, n):
         def one(x, n):

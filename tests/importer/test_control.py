@@ -112,6 +112,7 @@ def test_scan_of_arrays_carries_them():
     check(lambda v: lax.scan(lambda c, _: (jnp.roll(c, 1) * 1.1, c @ v), v, None, length=8), V)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("length", [3, 6])
 def test_rows_of_a_scan_keep_old_contents_of_a_large_carry(length):
     def f(v):

@@ -61,6 +61,7 @@ def test_eigenvalues_and_vectors(n, dtype):
         assert np.all(w[2:5].imag == 0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("n", [1, 3, 4])
 def test_schur_form(n):
     a = matrices(n, np.complex64)

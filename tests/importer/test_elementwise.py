@@ -178,6 +178,7 @@ def test_float64_and_int64():
         check(lambda v: (lax.bessel_i0e(9 * v), lax.bessel_i1e(30 * v)), x)
 
 
+@pytest.mark.full
 def test_numpy_functions_of_jax():
     check(
         lambda x, y: (
@@ -242,6 +243,7 @@ def test_logistic_of_complex_numbers_far_out():
     np.testing.assert_allclose(got, 1 / (1 + np.exp(-z.astype(complex))), rtol=1e-5)
 
 
+@pytest.mark.full
 def test_complex_powers_and_structure():
     z = (X[:, 0] + 1j * Y[:, 0]).astype(np.complex64)
     check(
@@ -301,6 +303,7 @@ def test_extremes_of_constant_zeros(name: str, sign: bool, first: float):
     assert np.isnan(np.frombuffer(nan, np.float32)[0])
 
 
+@pytest.mark.full
 def test_bessel_functions_of_large_arguments():
     x = np.array([1e30, 1e37, 1e38, 3.4e38, np.inf, -np.inf, np.nan, 0.0, -0.0, 9.99, 10.01], np.float32)
     for fn in (lax.bessel_i0e, lax.bessel_i1e, jnp.i0):

@@ -70,11 +70,13 @@ def test_orthogonal_triangular(shape, dtype):
     like_jax(lambda a: jsl.qr(a, pivoting=True, mode="economic"), a)
 
 
+@pytest.mark.full
 def test_pivoting_keeps_marked_columns_in_front():
     a = numbers(np.float32, 2, 4, 4)
     like_jax(lambda a: private.geqp3(a, jnp.array([0, 0, 1, 0], jnp.int32)), a)
 
 
+@pytest.mark.full
 def test_reflections_of_zeros():
     like_jax(private.geqrf, np.zeros((1, 3, 3), np.float32))
     like_jax(private.geqrf, np.zeros((1, 3, 3), np.complex64))
@@ -163,6 +165,7 @@ WITHOUT_ROWS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", WITHOUT_ROWS)
 def test_matrices_without_rows(name):
     x = np.ones((2, 0, 0), np.float32)
@@ -200,6 +203,7 @@ def test_eigenvectors_of_matrices_that_are_not_random(width, kind, n) -> None:
     assert (np.diff(w) >= 0).all()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("n", [3, 8])
 def test_eigenvalues_of_what_is_no_number_are_none(n) -> None:
     a = np.array([np.eye(n), np.full((n, n), 2.0), np.eye(n)], np.float32)

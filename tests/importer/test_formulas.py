@@ -63,6 +63,7 @@ FUNCTIONS = [
 ]  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.sample(2, full=3)
 @pytest.mark.parametrize("f", FUNCTIONS, ids=lambda f: f.__name__)
 def test_values_and_derivatives(f: Any) -> None:

@@ -14,6 +14,7 @@ from .harness import check
 pytestmark = pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
 
 
+@pytest.mark.full
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("seed", range(20))
 def test_imported(seed: int) -> None:

@@ -130,6 +130,7 @@ def test_polygamma(dtype):
     np.testing.assert_allclose(got, want, rtol=512 * np.finfo(dtype).eps)
 
 
+@pytest.mark.full
 def test_polygamma_at_special_arguments():
     m, x = grid(np.float32, [-1, 1, 2, 1.5, np.nan], [0.0, -1.0, np.nan, 2.0])
     check(lax.polygamma, m, x)

@@ -125,6 +125,7 @@ def test_updates_in_a_loop_happen_in_place():
     assert not any(e.primitive.name == "for" for e in loop.blocks[0].eqns)  # nothing is copied
 
 
+@pytest.mark.full
 def test_an_old_content_that_is_still_needed_is_copied():
     def f(v):
         def body(k, state):
@@ -137,6 +138,7 @@ def test_an_old_content_that_is_still_needed_is_copied():
     check(f, LONG)
 
 
+@pytest.mark.full
 def test_swapped_carries():
     def f(v):
         def body(k, state):

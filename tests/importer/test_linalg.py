@@ -175,6 +175,7 @@ def test_batches_of_matrices():
     check(lambda a: (jnp.linalg.inv(a), jnp.linalg.det(a)), a, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.full
 def test_lu_and_permutation():
     check(lambda a: jsl.lu(a), matrices(4, np.float32), rtol=1e-4, atol=1e-5)
     check(lambda a: jsl.lu_solve(jsl.lu_factor(a), a[0]), matrices(3, np.float32), rtol=1e-4, atol=1e-4)
@@ -234,6 +235,7 @@ def test_pivots_of_complex_matrices_are_those_of_lapack(size):
     check(lambda a: jax.lax.linalg.lu(a), a, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("count", "size"), [(3, 3), (3, 5), (8, 8)])
 def test_pivots_in_any_order(count, size):
     pivots = RNG.integers(0, size, (20, count)).astype(np.int32)

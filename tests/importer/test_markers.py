@@ -254,6 +254,7 @@ def test_large_local_array():
     assert len(names) < 40
 
 
+@pytest.mark.full
 def test_many_large_local_arrays():
     def f(x):
         y = qd.zeros(N, "int32")

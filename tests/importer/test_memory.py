@@ -56,6 +56,7 @@ def test_large_values(name):
     assert program.count() < 1000  # no operation is written out 300 times (loads and stores of the harness are)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint32"])
 def test_tables_of_integers_in_loops(dtype):
     """Those that rise evenly along each axis are computed, others are read; lengths of an axis go from 1 to 48."""

@@ -100,6 +100,7 @@ WAYS: dict[str, Callable[[Any], Callable[[Any], Any]]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.sample(6)
 @pytest.mark.parametrize("name", CALLS)
 def test_what_is_made_of_no_elements_is_that_of_jax(name: str) -> None:

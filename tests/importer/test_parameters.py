@@ -82,6 +82,7 @@ def test_cases_draw_what_rules_account_for(drawn: Any) -> None:
     assert not missing, "add cases with two values of these parameters to tests/importer/cases.py"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", [name for name, rule in ALL.items() if rule.reads])
 def test_dropping_a_parameter_would_be_seen(name: str, drawn: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rule that took a parameter for what it was elsewhere fails at a case."""

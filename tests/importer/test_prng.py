@@ -24,6 +24,7 @@ def test_seed_split_fold_in_and_raw_keys():
     check(lambda w: jax.random.key_data(jax.random.split(jax.random.wrap_key_data(w))), WORDS, exact=True)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("width", ["uint8", "uint16", "uint32"])
 def test_bits(width):
     check(lambda k: jax.random.bits(k, (5,), width), KEYS, exact=True)
@@ -68,6 +69,7 @@ DISTRIBUTIONS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
 def test_distributions(name):
     check(DISTRIBUTIONS[name], KEYS)
@@ -97,6 +99,7 @@ def test_keys_in_scans_and_conditions():
     check(f, KEYS, SEEDS)
 
 
+@pytest.mark.full
 def test_many_numbers_are_made_in_a_loop():
     program = check(lambda k: jnp.sum(jax.random.uniform(k, (400,))), KEYS[:2])
     assert program.count("for") >= 1

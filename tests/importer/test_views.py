@@ -48,6 +48,7 @@ def equations(program):
     return walk_program(program.program)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "update",
     [

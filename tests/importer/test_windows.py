@@ -124,6 +124,7 @@ def test_convolutions_of_vectors(mode):
     check(lambda a, b: jnp.convolve(a + 1j * a[::-1], b, mode), a, b)
 
 
+@pytest.mark.full
 def test_derivatives_of_convolutions():
     check(jax.grad(lambda a, b: jnp.sum(jnp.convolve(a, b) ** 2), (0, 1)), X[:, 0], X[:, 1, :3], rtol=1e-4)
 

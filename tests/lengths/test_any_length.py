@@ -90,6 +90,7 @@ def test_random_functions(seed: int) -> None:
     assert shared  # at length 1 some loops are gone, which is another program
 
 
+@pytest.mark.full
 def test_lengths_that_were_equal_by_chance() -> None:
     @partial(qd.jit, sizes="any")
     def f(x: Any, y: Any) -> Any:
@@ -102,6 +103,7 @@ def test_lengths_that_were_equal_by_chance() -> None:
         same_bits(f(ones(n), ones(m)), ones(n) + m)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("young_heap")
 @pytest.mark.parametrize("around", [lambda f: f, jax.grad])
 def test_traces_are_not_kept(around: Any) -> None:
@@ -154,6 +156,7 @@ def test_operands_in_memory_of_any_kind() -> None:
         assert (shifted == np.arange(1, n + 1)).all()
 
 
+@pytest.mark.full
 def test_a_number_that_its_type_cannot_hold() -> None:
     @partial(qd.jit, sizes="any")
     def f(x: Any, k: Any) -> Any:
@@ -183,6 +186,7 @@ def test_functions_that_look_at_the_length() -> None:
         same_bits(f(ones(n)), jnp.asarray(want))
 
 
+@pytest.mark.full
 def test_constant_indices_that_short_arrays_do_not_have() -> None:
     @partial(qd.jit, sizes="any")
     def f(x: Any) -> Any:
@@ -214,6 +218,7 @@ def test_an_index_outside_of_its_array_is_the_error_of_its_length() -> None:
     same_bits(f(ones(9), jnp.arange(8)), ones(9).at[:8].add(1.0))
 
 
+@pytest.mark.full
 def test_checks_of_the_user() -> None:
     @partial(qd.jit, sizes="any")
     def f(x: Any) -> Any:
@@ -228,6 +233,7 @@ def test_checks_of_the_user() -> None:
         f(ones(10).at[7].set(-1.0))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.uint32, np.float16, ml_dtypes.bfloat16])
 def test_dtypes(dtype: Any) -> None:
     @partial(qd.jit, sizes="any")
@@ -278,6 +284,7 @@ def test_calls_of_one_length_with_other_types(monkeypatch: pytest.MonkeyPatch) -
         same_bits(one(x, factor), each(x, factor))
 
 
+@pytest.mark.full
 def test_results_are_memory_of_their_own() -> None:
     @partial(qd.jit, sizes="any")
     def f(x: Any) -> Any:
@@ -292,6 +299,7 @@ def test_results_are_memory_of_their_own() -> None:
     same_bits((first[1], again[0], again[1], x), (2 * x, 2 * x, 2 * x, ones(9)))
 
 
+@pytest.mark.full
 def test_arguments_of_weak_types() -> None:
     f = met(qd.jit(scaled, sizes="any", options=EXACT), *((jnp.full(n, 2.0), 2.0) for n in (5, 6, 7, 9)))
     assert jnp.full(9, 2.0).weak_type
@@ -300,6 +308,7 @@ def test_arguments_of_weak_types() -> None:
     same_bits(got, ones(10))
 
 
+@pytest.mark.full
 def test_results_that_no_iteration_writes() -> None:
     @partial(qd.jit, sizes="any")
     def f(x: Any, y: Any) -> Any:
@@ -315,6 +324,7 @@ def test_results_that_no_iteration_writes() -> None:
     same_bits(got, (2 * ones(9), 2 * ones(9)))
 
 
+@pytest.mark.full
 def test_no_elements() -> None:
     f = met(qd.jit(scaled, sizes="any"), *((ones(n), 2.0) for n in (5, 6, 8)))
     assert f(ones(0), 2.0).shape == (0,)
@@ -355,6 +365,7 @@ def test_calls_of_other_functions_that_are_one_program() -> None:
             same_bits(got, each(x))
 
 
+@pytest.mark.full
 def test_loads_that_no_other_length_has_are_not_executed_early() -> None:
     @partial(qd.jit, sizes="any")
     def f(x: Any) -> Any:
@@ -372,6 +383,7 @@ def test_loads_that_no_other_length_has_are_not_executed_early() -> None:
         same_bits(f(ones(n)), min(n, 100) * ones(n))
 
 
+@pytest.mark.full
 def test_what_is_compiled_for_each_length_is_told_once() -> None:
     @partial(qd.jit, sizes="any")
     def f(x: Any) -> Any:
@@ -389,6 +401,7 @@ def test_what_is_compiled_for_each_length_is_told_once() -> None:
         same_bits(f(ones(9)), 0 * ones(9))
 
 
+@pytest.mark.full
 def test_settings_by_which_jax_looks_at_calls() -> None:
     f = met(qd.jit(scaled, sizes="any"), *((ones(n), 2.0) for n in (5, 6, 7)))
     for n, setting in ((9, jax.debug_nans(True)), (10, jax.disable_jit()), (11, jax.transfer_guard("disallow"))):
@@ -399,6 +412,7 @@ def test_settings_by_which_jax_looks_at_calls() -> None:
         np.testing.assert_allclose(np.asarray(got), 1, rtol=1e-6)
 
 
+@pytest.mark.full
 def test_messages_that_tell_the_length_are_those_of_the_call() -> None:
     @partial(qd.jit, sizes="any")
     def f(x: Any) -> Any:

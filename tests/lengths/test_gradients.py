@@ -45,6 +45,7 @@ def test_a_new_length_compiles_nothing() -> None:
         close(got, each(x, 0.25))
 
 
+@pytest.mark.full
 @pytest.mark.sample(6, full=3)
 @pytest.mark.parametrize("seed", [k for k in range(13) if k != 5])  # of 5, code depends on the length
 def test_random_functions(seed: int) -> None:

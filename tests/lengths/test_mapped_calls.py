@@ -31,6 +31,7 @@ def stacked(count: int, n: int, m: int) -> tuple[Any, ...]:
     return x + shift[:, None, None], k, w - shift[:, None], shift / 4
 
 
+@pytest.mark.full
 @pytest.mark.sample(16, full=8)
 @pytest.mark.parametrize("seed", range(16))
 def test_random_functions(seed: int) -> None:
@@ -76,6 +77,7 @@ def test_a_new_number_of_elements_is_a_new_length() -> None:
         same_bits(got, {"x": rows(count) + y / 2, "y": jnp.asarray(y)})
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "around",
     {

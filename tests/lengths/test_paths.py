@@ -134,6 +134,7 @@ def _times(number: Any) -> Any:
     return f
 
 
+@pytest.mark.full
 @pytest.mark.sample(6, full=1)
 @pytest.mark.parametrize("number", NUMBERS)
 def test_numbers_that_python_computes(number: Any) -> None:
@@ -266,6 +267,7 @@ TASKS = (
 )  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.sample(5, full=1)
 @pytest.mark.parametrize("task", TASKS)
 def test_uses_in_a_program(task: Any) -> None:
@@ -280,6 +282,7 @@ def test_uses_in_a_program(task: Any) -> None:
         same_bits(one(x), each(x))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "task",
     [_stored, _added, _at_the_end, _every_second, _of_two, _in_lanes, _when, _filled, _first_ones],
@@ -334,6 +337,7 @@ def test_random_arithmetic(seed: int) -> None:
         same_bits(one(jnp.asarray(x), jnp.asarray(y)), (jnp.asarray(want), jnp.asarray(out)))
 
 
+@pytest.mark.full
 def test_lengths_that_were_equal_at_all_traces() -> None:
     @partial(qd.jit, sizes="any")
     def f(x: Any, y: Any, z: Any) -> Any:
@@ -349,6 +353,7 @@ def test_lengths_that_were_equal_at_all_traces() -> None:
         f(ones(8), ones(7), ones(4))
 
 
+@pytest.mark.full
 def test_an_index_that_was_proven_at_the_lengths_of_traces() -> None:
     @partial(qd.jit, sizes="any")
     def f(x: Any) -> Any:
@@ -362,6 +367,7 @@ def test_an_index_that_was_proven_at_the_lengths_of_traces() -> None:
         f(ones(7))
 
 
+@pytest.mark.full
 def test_gradients() -> None:
     @partial(qd.jit, sizes="any")
     def f(x: Any, k: Any) -> Any:
@@ -380,6 +386,7 @@ def test_gradients() -> None:
         assert at < len(FIRST) or work.traces == 0
 
 
+@pytest.mark.full
 def test_wide_numbers() -> None:
     with jax.enable_x64(True):
         for dtype, scale in ((jnp.float64, 1 / 3), (jnp.int64, 2**40), (jnp.int32, 2**20), (jnp.float32, 1 / 3)):
@@ -395,6 +402,7 @@ def test_wide_numbers() -> None:
                 same_bits(f(jnp.ones(n, dtype)), jnp.asarray(want))
 
 
+@pytest.mark.full
 def test_numbers_that_a_dtype_cannot_hold() -> None:
     @partial(qd.jit, sizes="any")
     def f(x: Any) -> Any:

@@ -93,6 +93,7 @@ def test_no_slow_ways_to_memory(program: str, name: str) -> None:
             assert set(re.findall(r"private_segment_fixed_size: +(\d+)", text)) == {"0"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ROCM)
 @pytest.mark.parametrize("program", SUITE)
 def test_the_suite_links(program: str, name: str) -> None:
@@ -143,6 +144,7 @@ def test_products_of_f16_keep_the_sign_of_zero(name: str) -> None:
     assert "mixlo" not in text
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", DType, ids=str)
 @pytest.mark.parametrize("name", ["gfx942", "gfx1100"])
 def test_sums_of_every_dtype(name: str, dtype: DType) -> None:

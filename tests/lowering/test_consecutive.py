@@ -76,6 +76,7 @@ def _programs(draw: Callable[..., Any]) -> tuple[Program, list[np.ndarray]]:
     return program, [np.random.default_rng(n).random(n, dtype=np.float32), np.zeros(n, np.float32)]
 
 
+@pytest.mark.full
 @EXAMPLES
 @given(_programs(), st.sampled_from(["avx512", "avx2", "portable"]), st.sampled_from([None, 1, 2]))
 def test_any_index(made: tuple[Program, list[np.ndarray]], target: str, vectors: int | None) -> None:

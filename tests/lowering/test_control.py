@@ -122,6 +122,7 @@ def test_loops_at_the_end_of_the_integers_end():
     check(body)
 
 
+@pytest.mark.full
 def test_quiet_while_asks_rarely_and_is_right():
     def body(b: Builder, i, x, k, y, z):
         def test(a, c):
@@ -262,6 +263,7 @@ def test_a_side_no_lane_takes_is_skipped_and_its_uniform_loads_with_it():
     check(body, n)
 
 
+@pytest.mark.full
 def test_nested_divergence():
     def body(b: Builder, i, x, k, y, z):
         value, count = b.load(x, i), b.load(k, i)
@@ -360,6 +362,7 @@ def test_serial_tasks_run_once():
     agrees(program(refs, serial(body), [y, z]), arguments(20))
 
 
+@pytest.mark.full
 def test_sixty_four_bit_indices():
     n = 37
     x, y = ref_var(F32, (n,), "x"), ref_var(F32, (n,), "y")

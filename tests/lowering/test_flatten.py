@@ -182,12 +182,14 @@ def test_random_programs_keep_their_meaning(case: Case) -> None:
     agree(case, code=False)
 
 
+@pytest.mark.full
 @settings(RANDOM, max_examples=drawn(12))
 @given(nested_programs())
 def test_random_programs_as_machine_code(case: Case) -> None:
     agree(case, code=True)
 
 
+@pytest.mark.full
 @settings(RANDOM, max_examples=drawn(60))
 @given(programs_in_steps())
 def test_time_steps_keep_their_meaning(case: Case) -> None:

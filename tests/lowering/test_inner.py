@@ -136,6 +136,7 @@ UP, ROW, ADD = "0:i32 : 200:i32 : 1:i32", "r k", "      t: f32 = add c v"
 SHARE = "      u: f32 = add w v\n      t: f32 = mul c u"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("bounds", "place", "body", "along"),
     [

@@ -58,6 +58,7 @@ def test_programs_with_control_flow(case: Case) -> None:
     agree(case)
 
 
+@pytest.mark.full
 @settings(RANDOM, max_examples=8)
 @given(programs(functions=True, tasks=1))
 def test_functions(case: Case) -> None:
@@ -157,6 +158,7 @@ def test_neighbours_in_rows_of_large_arrays(monkeypatch: pytest.MonkeyPatch) -> 
     compare(execute_kernels(program, args), evaluate(program, args))
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("seed", range(8))
 def test_random_tasks_on_large_arrays(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -461,6 +463,7 @@ def test_loops_that_load_keep_more_in_local_memory() -> None:
     assert stacks.plan_stacks(TaskFacts(parse_program(loads).tasks[0])).nbytes == 0
 
 
+@pytest.mark.full
 @RANDOM
 @given(programs())
 def test_private_arrays_of_random_programs_in_scratch(case: Case) -> None:

@@ -165,6 +165,7 @@ def loops(draw: st.DrawFn) -> str:
     return ANY.format(body="\n".join(lines), s=draw(st.sampled_from(floats[-3:])), m="more")
 
 
+@pytest.mark.full
 @settings(RANDOM, max_examples=drawn(60))
 @given(loops(), st.integers(0, 99))
 def test_random_loops_load_ahead(text: str, seed: int) -> None:

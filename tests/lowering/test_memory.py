@@ -200,6 +200,7 @@ def test_gather_in_two_dimensions():
     agrees(made, [*arguments(N), np.arange(60, dtype=np.float32).reshape(6, 10)])
 
 
+@pytest.mark.full
 def test_private_arrays_with_uniform_and_varying_indices():
     def body(b: Builder, i, x, k, y, z):
         cell = b.cell(F32, (8,))
@@ -267,6 +268,7 @@ STORES_IN_A_LOOP = """program p(x: ref[f32,37], n: ref[i32,37])
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("target", ["avx2", "avx512"])
 def test_stores_of_whole_steps_are_without_masks_where_these_are_slow(target: str):
     made = parse_program(STORES_IN_A_LOOP)
@@ -287,6 +289,7 @@ def test_a_choice_of_old_and_new_elements_is_no_masked_store():
     assert 0 < len(frozen) < len(stored)
 
 
+@pytest.mark.full
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("dtype", DType, ids=lambda d: d.value)
 def test_private_cells_of_every_dtype_keep_lanes_apart(dtype: DType):
@@ -369,6 +372,7 @@ def test_accumulations_of_every_kind(dtype: DType, target: str):
     agrees(made, [*first, *(exact_values(dtype, o.type.size, 5).reshape(o.type.shape) for o in outs)], (target,))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("op", ["min", "max"])
 @pytest.mark.parametrize("dtype", [DType.f16, DType.bf16, F32, DType.f64], ids=lambda d: d.value)
 def test_accumulated_extremes_keep_nan_and_the_sign_of_zero(dtype: DType, op: str):
@@ -400,6 +404,7 @@ def test_an_own_element_needs_no_atomic():
     assert "atomicrmw" not in text_of(made)
 
 
+@pytest.mark.full
 def test_neighbours_in_a_large_array_do():
     size = 10_000
     z = ref_var(I32, (size,), "z")

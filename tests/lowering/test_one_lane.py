@@ -107,6 +107,7 @@ def test_every_form_gives_what_the_interpreter_gives(target: str, vectorize: boo
     same_bits(got[0], evaluate(program(), arguments())[0])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("target", ["avx512", "avx2", "portable"])
 def test_inner_loops_of_one_lane_run_in_vectors(target: str) -> None:
     made = parse_program(SEARCH)

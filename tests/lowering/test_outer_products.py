@@ -188,6 +188,7 @@ def test_what_is_one(case: Case, is_one: bool) -> None:
     assert ("sums of outer products by tiles" in code.reason) == is_one
 
 
+@pytest.mark.full
 def test_an_inner_factor_that_the_nest_writes_is_none() -> None:
     out, x = ref_var(DType.f32, (16, 16), "out"), ref_var(DType.f32, (N, 16), "x")
 

@@ -68,6 +68,7 @@ def test_random_programs_in_the_shortest_parts(target: str, examples: int) -> No
     one()
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("cut_often")
 def test_accesses_of_lanes_in_the_shortest_parts() -> None:
     """Where the processor does not gather or scatter, each part has slots of its own for inactive lanes."""
@@ -81,6 +82,7 @@ def test_accesses_of_lanes_in_the_shortest_parts() -> None:
     one()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("part", [1, 4, 8, 12, 16])
 def test_conditions_made_in_parts(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that a loop joins by `and` are tested one by one where registers of all of them are at hand."""
@@ -102,6 +104,7 @@ def test_conditions_made_in_parts(part: int, monkeypatch: pytest.MonkeyPatch) ->
     agrees(program((x, y), task(37, body), (y,)), [values, np.zeros(37, np.float32)], ("avx512",), (), (1, 2))
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("cut_often")
 def test_parts_gather_and_scatter_on_their_own() -> None:
     """Inactive lanes access a slot of their function where the processor has no masks."""
@@ -170,6 +173,7 @@ def with_rare_branches() -> tuple[Program, list[np.ndarray]]:
     return program((x, y, z), MakeRare().rebuild_task(task(n, body)), (y, z)), [values, *np.zeros((2, n), np.float32)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("part", range(8, 80, 8))
 def test_a_part_goes_on_behind_a_rare_branch(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """It loads what it has not read yet, and stores what later parts read."""
@@ -211,6 +215,7 @@ def test_control_flow_in_parts() -> None:
     agrees(*nested(37), vectors=(None, 1, 2, 4))
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("cut_often")
 def test_values_that_cross_borders_may_be_on_the_heap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(emit, "ON_STACK", 0)

@@ -55,6 +55,7 @@ def test_records_of_every_dtype(dtype: DType):
     check(program([x, y], task(N, body), [y]), values, np.zeros_like(values), targets=("avx512", "avx2"))
 
 
+@pytest.mark.full
 def test_small_matrices_and_flat_records():
     x, y = ref_var(F32, (N, 2, 2), "x"), ref_var(F32, (4 * N,), "y")
 
@@ -78,6 +79,7 @@ def test_what_is_not_complete_is_scattered():
     assert "scatter" in check(program([x], task(N, body), [x]), numbers(N, 3))
 
 
+@pytest.mark.full
 def test_loads_see_the_stores_before_them():
     x = ref_var(F32, (N, 3), "x")
 
@@ -126,6 +128,7 @@ def test_a_store_elsewhere_comes_after_what_waits():
     check(program([x], task(N, body), [x]), numbers(N, 2))
 
 
+@pytest.mark.full
 def test_accumulations_into_records_are_plain():
     x, v = ref_var(F32, (N, 3), "x"), ref_var(F32, (N, 3), "v")
 

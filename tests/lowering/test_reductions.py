@@ -53,6 +53,7 @@ def scattered(size: int, dtype: DType = F32, op: str = "add", n: int = N) -> Pro
     return program([place, x, out], task(n, body), [out])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("op", ["add", "mul", "min", "max"])
 @pytest.mark.parametrize("size", [1, 7, 200, 700])
 def test_a_histogram_has_no_atomics(size: int, op: str):
@@ -68,6 +69,7 @@ def test_a_histogram_has_no_atomics(size: int, op: str):
     assert code.reason.endswith(", 1 arrays with copies a chunk")
 
 
+@pytest.mark.full
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("dtype", [DType.bool, DType.u8, DType.i16, I64, DType.f16, DType.bf16, DType.f64], ids=str)
 @pytest.mark.parametrize("size", [3, 700])
@@ -155,6 +157,7 @@ def test_places_of_every_form(columns: int):
     check_places(make, (5, columns))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("size", [2 * N + 4, 3 * N + 4])
 def test_neighbours_and_strides_that_meet(size: int):
     def make(b: Builder, i: Var, k: Var, x: Var, out: Var) -> None:
@@ -181,6 +184,7 @@ def test_inactive_lanes_at_places_out_of_range_are_left_alone():
     check_places(make, (2000,))
 
 
+@pytest.mark.full
 def test_inside_loops_that_lanes_leave_at_different_times():
     def make(b: Builder, i: Var, k: Var, x: Var, out: Var) -> None:
         loop(b, i32(0), b.load(k, i), i32(1), [], lambda j: b.accum(out, b.load(x, i), j))
@@ -195,6 +199,7 @@ def test_inside_loops_that_lanes_leave_at_different_times():
     check_places(make, (1000,))
 
 
+@pytest.mark.full
 def test_lanes_that_are_refilled():
     """What follows a long divergent loop: lanes hold elements that are no neighbours."""
 

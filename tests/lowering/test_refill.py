@@ -108,6 +108,7 @@ def test_values_from_before_the_loop() -> None:
     agrees(program, arguments(77, 20), ("avx512",))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("length", "refilled"), [(4, True), (300, False)])
 def test_a_private_array_that_a_loop_clears(length: int, refilled: bool) -> None:
     clear = f"""kept: cell[i32,{length}] = cell[dtype=i32, shape=({length})]
@@ -122,6 +123,7 @@ for z0 in 0:i32 : {length}:i32 : 1:i32
     agrees(program, arguments(77, 20), ("avx512",), vectors=(None, 1))
 
 
+@pytest.mark.full
 def test_while_with_a_counter_that_lanes_do_not_share() -> None:
     program = parse_program(
         f"""program settle(x: ref[f32,{N}], y: ref[f32,{N}], z: ref[i32,{N}])
@@ -225,6 +227,7 @@ def test_both_ways_give_the_same(monkeypatch: pytest.MonkeyPatch, kind: str, n: 
     agrees(rows(n, hint=""), trips(kind, n), ("avx512",), vectors=(None, 1, 2))
 
 
+@pytest.mark.full
 def test_cheap_loops_have_the_choice_too() -> None:
     text = f"""program halve(x: ref[f32,{N}], y: ref[f32,{N}])
   range_for i in 0:i32 : {N}:i32

@@ -57,6 +57,7 @@ def stencil(shape: tuple[int, ...], start: int = 0, dtype: DType = I32, split=de
     return Task("range_for", flat, literal(start, dtype), literal(stop, dtype), block.close()), x, y
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [I32, DType.i64], ids=["i32", "i64"])
 @pytest.mark.parametrize("shape", [(5, 16), (3, 61), (2, 3, 29), (7, 3)])
 @pytest.mark.parametrize("split", [decode, simplified])
@@ -138,6 +139,7 @@ def test_many_operations_keep_whole_vectors():
     assert emit_task(task(64 * 8, body), Target.named("avx512")).reason.startswith("16 lanes")
 
 
+@pytest.mark.full
 def test_values_of_both_indices_and_loops_over_them():
     shape = (9, 33)
     x, y, z = ref_var(F32, shape, "x"), ref_var(F32, shape, "y"), ref_var(I32, (9,), "z")

@@ -160,6 +160,7 @@ def test_blocks_and_parts_of_blocks(n, mean):
     agree(program, args, "avx512", (n, mean))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("target", ["avx512", "avx2"])
 def test_private_memory_from_the_heap(target, monkeypatch):
     small, large = (f"c: cell[i32,{n}] = cell[dtype=i32, shape=({n})]" for n in (1, 200_000))

@@ -102,6 +102,7 @@ def test_machine_code_is_made_for_each_kind_on_any_machine(name: str, instructio
     assert re.search(instruction, machine.emit_assembly(module))
 
 
+@pytest.mark.full
 def test_code_of_the_host_is_made_at_level_0_with_values_in_registers():
     target = Target.named("avx2")
     assert (target.level, target.quick.level, Target.named("neon").quick.level) == (2, 0, 2)
@@ -110,6 +111,7 @@ def test_code_of_the_host_is_made_at_level_0_with_values_in_registers():
     assert 0 < quick < 1.05 * whole  # 1.15 with all values on the stack, 0.95 in registers
 
 
+@pytest.mark.full
 def test_the_launcher_and_a_task_are_objects_of_macos():
     made = Target.named("neon")
     triple = "arm64-apple-darwin23.0"

@@ -29,6 +29,7 @@ RNG = np.random.default_rng(3)
 _BINARY = {"pow", "atan2"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", DType, ids=lambda d: d.value)
 def test_primitives_agree_with_the_reference(dtype: DType):
     values = values_of(dtype)
@@ -122,6 +123,7 @@ def test_a_range_at_the_end_of_i32_and_one_beyond():
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("first", "last"), [(0, 100), (7, 8), (9, 3), (-4, -2), (0, 97)])
 def test_bounds_that_only_the_device_knows(first: int, last: int):
     agrees(
@@ -139,6 +141,7 @@ def test_bounds_that_only_the_device_knows(first: int, last: int):
     )
 
 
+@pytest.mark.full
 def test_rows_and_columns_of_a_flat_index_are_one_address():
     made = parse_program("""program p(x: ref[f32,30x41], y: ref[f32,41x30], z: ref[f32,30x41])
   range_for i in 0:i32 : 1230:i32
@@ -251,6 +254,7 @@ def test_a_sum_of_minus_zeros_is_minus_zero_and_nan_reaches_min():
     assert "other=" not in emit_triton(made.tasks[0]).text  # for AMD, Triton loses the sign of -0.0 there
 
 
+@pytest.mark.full
 def test_a_sum_of_small_floats_is_rounded_once():
     made = parse_program("""program p(x: ref[f16,3000], s: ref[f16])
   range_for i in 0:i32 : 3000:i32

@@ -97,6 +97,7 @@ def test_streams_load_and_store_sixteen_bytes(device: str):
     assert kernel.launch.shared_bytes == 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("end", ["1000003:i32", "e"])
 def test_ranges_that_end_anywhere_are_read_wide_up_to_the_last_block(end: str):
     head = "    head\n      e: i32 = load n\n" if end == "e" else ""
@@ -115,6 +116,7 @@ def test_ranges_that_end_anywhere_are_read_wide_up_to_the_last_block(end: str):
         assert "st.global.v4.b32" in main.assembly
 
 
+@pytest.mark.full
 @pytest.mark.sample(2, full=3)
 @pytest.mark.parametrize("device", [*NVIDIA, *AMD])
 def test_every_form_compiles(device: str):
@@ -131,6 +133,7 @@ def test_every_form_compiles(device: str):
                 assert kernel.launch.threads % wave == 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("device", ["sm_80", "sm_90"])
 def test_sums_read_wide_and_meet_in_shared_memory(device: str):
     (code,) = codes(SUM)
@@ -141,6 +144,7 @@ def test_sums_read_wide_and_meet_in_shared_memory(device: str):
     assert "ld.global" in combine.assembly
 
 
+@pytest.mark.full
 @pytest.mark.sample(3, full=3)
 @pytest.mark.parametrize("dtype", DType, ids=lambda d: d.value)
 def test_every_primitive_compiles(dtype: DType):

@@ -68,6 +68,7 @@ def eighths(n: int) -> np.ndarray:
     return (RNG.integers(-64, 64, n) / 8).astype(np.float32)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("n", [1, 31, 32, 33, 63, 64, 65, 96, 97, 128, 129, 255, 256, 257, 1000])
 @pytest.mark.parametrize("start", [0, 3])
 def test_prefix_sums_of_any_length(n: int, start: int):
@@ -76,6 +77,7 @@ def test_prefix_sums_of_any_length(n: int, start: int):
         scanned(prefix(n, start=start), [eighths(n), np.zeros(n, np.float32)])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("n", [8191, 8192, 8193, 32 * 1024, 32 * 1024 + 1, 70_001])
 def test_tiles_and_groups_of_the_emitter(n: int):
     scanned(prefix(n), [eighths(n), np.zeros(n, np.float32)], tilings=[DEFAULT_TILING])
@@ -136,6 +138,7 @@ def test_a_wide_index_from_anywhere(start: int):
     scanned(text, [eighths(100), np.float32(0)])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["i32", "u32", "i64", "u64"])
 @pytest.mark.parametrize("op", ["add", "mul"])
 def test_integers_wrap(dtype: str, op: str):
@@ -155,6 +158,7 @@ def test_infinities_and_nan_of_any_tile_reach_all_that_follow(dtype: str, op: st
         scanned(prefix(n, dtype, op, initial="1"), [x, np.zeros(n, d)], tilings=TILINGS[:1])
 
 
+@pytest.mark.full
 def test_all_bits_of_wide_numbers_pass_from_tile_to_tile():
     """Halves travel apart; a sum has bits in both."""
     n = 300
@@ -164,6 +168,7 @@ def test_all_bits_of_wide_numbers_pass_from_tile_to_tile():
     scanned(prefix(n, "f64"), [x, np.zeros(n, np.float64)])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("n", [100, 333])
 def test_a_scan_from_the_end(n: int):
     text = f"""program p(x: ref[i32,{n}], y: ref[i32,{n}])
@@ -179,6 +184,7 @@ def test_a_scan_from_the_end(n: int):
     scanned(text, [RNG.integers(-9, 9, n).astype(np.int32), np.zeros(n, np.int32)])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("bounds", [(299, -1, -1), (299, 0, -3), (5, 300, 7), (0, 0, -1), (40, 39, -9)])
 def test_steps_of_any_size_between_constants(bounds: tuple[int, int, int]):
     """As a derivative has them: it clears what it has read and adds to elements of its own."""
@@ -236,6 +242,7 @@ def test_operations_and_dtypes(op: str, dtype: str):
     scanned(prefix(n, dtype, op, initial="5"), [x, np.zeros(n, d.numpy)])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 def test_small_floats_are_carried_as_f32(dtype: str):
     """What is stored is rounded, what is carried is not; of these numbers every sum is exact."""
@@ -282,6 +289,7 @@ def test_values_at_the_begin_of_an_iteration_several_carries_and_equations_aroun
     scanned(text, [eighths(100), np.int32(count), np.zeros(101, np.float32), np.zeros(101, np.float32)])
 
 
+@pytest.mark.full
 def test_a_scan_in_place():
     n = 300
     text = f"""program p(x: ref[i32,{n}])
@@ -322,6 +330,7 @@ def test_a_sum_alone_and_conditional_terms():
     scanned(text, [eighths(n), np.float32(2), np.zeros(n, np.int32)])
 
 
+@pytest.mark.full
 @pytest.mark.every_case
 @pytest.mark.parametrize("count", [0, 1, 33, 400])
 @pytest.mark.parametrize("stores", [True, False])

@@ -86,6 +86,7 @@ def test_rows(columns: int, dtype: DType):
     agrees(made, given(made), vectors=(None, 2))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [DType.bool, DType.u8, DType.i16, DType.f16, DType.bf16], ids=str)
 @pytest.mark.parametrize("columns", [1, 2])
 def test_rows_of_small_elements(columns: int, dtype: DType):
@@ -93,6 +94,7 @@ def test_rows_of_small_elements(columns: int, dtype: DType):
     agrees(made, given(made, most=2))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("op", ["mul", "min", "max"])
 @pytest.mark.parametrize("dtype", [F32, DType.u32], ids=str)
 def test_other_operations(op: str, dtype: DType):
@@ -101,6 +103,7 @@ def test_other_operations(op: str, dtype: DType):
     agrees(made, [place, np.maximum(x, 1), start])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("spread", [1, 2, 16])
 def test_lanes_that_name_the_same_row(spread: int):
     for columns in (2, 3, 4):
@@ -140,6 +143,7 @@ def test_neighbours(columns: int, dtype: DType):
     agrees(made, args, vectors=(None, 2))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("op", ["min", "max"])
 def test_neighbours_by_other_operations(op: str):
     made = neighbours(op=op)
@@ -204,6 +208,7 @@ OTHERWISE = [
 ]  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", OTHERWISE)
 def test_components_that_do_not_follow_each_other_are_not_put_together(kind: str):
@@ -286,6 +291,7 @@ def test_lanes_that_are_refilled():
     agrees(made, given(made), vectors=(None, 2))
 
 
+@pytest.mark.full
 def test_a_row_that_is_the_same_for_all_lanes():
     where, x = ref_var(I32, (), "where"), ref_var(F32, (N, 2), "x")
     out, place = ref_var(F32, (rows_for(2, F32), 2), "out"), ref_var(I32, (N,), "place")
@@ -360,6 +366,7 @@ def part_of_rows(columns: int, first: int, count: int) -> Program:
     return made.rebuilt([task_.rebuilt(body)])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("where", VECTORS, ids=str)
 def test_parts_of_rows(where: tuple[int, int, int]) -> None:
     made = part_of_rows(*where)

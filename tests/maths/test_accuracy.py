@@ -43,6 +43,7 @@ def test_error_against_mpmath(name: str, dtype: DType):
         np.testing.assert_array_equal(again.view(f"u{dtype.itemsize}"), first.view(f"u{dtype.itemsize}"))
 
 
+@pytest.mark.full
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("name", CASES)
 def test_error_without_fused_multiply_add(name: str):
@@ -123,6 +124,7 @@ def test_angles_nearest_to_multiples_of_half_pi(name: str, x: float):
         assert ulps(compiled(name, DType.f32, 1)(np.array([x], np.float32)), reference)[0] <= _BOUND
 
 
+@pytest.mark.full
 @DTYPES
 @pytest.mark.parametrize("name", ["lgamma", "digamma"])
 def test_negative_axis(name: str, dtype: DType):

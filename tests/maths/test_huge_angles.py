@@ -77,6 +77,7 @@ def test_the_nearest_are_found():
         assert near.max() >= {DType.f32: 28, DType.f64: 58}[dtype]
 
 
+@pytest.mark.full
 @NAMES
 @DTYPES
 @pytest.mark.parametrize("target", ["host", "portable"])
@@ -117,6 +118,7 @@ def test_small_angles_beside_huge_ones_stay(name: str, dtype: DType, vectors: in
     assert np.isnan(got[1::2]).all()
 
 
+@pytest.mark.full
 @NAMES
 @DTYPES
 @pytest.mark.parametrize("fast_math", [True, False])

@@ -28,6 +28,7 @@ def error(got, want) -> float:
     return float(np.quantile(np.abs(np.asarray(got, np.float64) - want) / size, 0.999))
 
 
+@pytest.mark.full
 @pytest.mark.sample(10, full=3)
 @pytest.mark.parametrize("lane", PROGRAMS, ids=lambda lane: lane.__name__)
 def test_errors_are_those_of_jax(lane):

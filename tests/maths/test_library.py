@@ -100,6 +100,7 @@ def test_builder_prints_formulas():
     ]
 
 
+@pytest.mark.full
 def test_coefficients_are_what_the_generator_writes():
     remez = pytest.importorskip("tests.maths.remez")
     wanted = {("exp", "f32"), ("sin", "f64"), ("sin_half", "f32"), ("cbrt", "f32")}

@@ -173,6 +173,7 @@ def test_others_stay(always: None, text: str) -> None:
     unchanged(GatherScatters(), text)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("cost", [10**6, -(10**6)], ids=["computed again", "kept"])
 @pytest.mark.parametrize("peeled", [0, 10**6])
 @pytest.mark.parametrize("first", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(1000, 9000, 1000))])

@@ -159,6 +159,7 @@ program p(m: ref[f32,{size + 9}x{size + 9}], x: ref[f32,{size + 9}], out: ref[f3
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("block", range(drawn(6)))
 def test_random_nests(block: int) -> None:
     joined = 0
@@ -224,6 +225,7 @@ def test_rows_that_stay(text: str) -> None:
     assert_same_results(parsed(text), made)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("block", range(drawn(4)))
 def test_random_rows(block: int) -> None:
     """Rows may meet in memory, in what they store or in what they read of each other."""

@@ -84,6 +84,7 @@ def test_loops_that_stay(old: str, new: str) -> None:
     unchanged(LastIteration(), text.replace(old, new))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("is_read", [False, True])
 def test_the_sweep_of_a_gradient_ends_with_the_last_state(is_read: bool) -> None:
     """Unless the adjoint of what is behind the loop asks for it, and on a CPU."""

@@ -66,6 +66,7 @@ def test_a_value_that_is_not_there_is_computed(text: str) -> None:
     unchanged(Reloads(), text)
 
 
+@pytest.mark.full
 def test_long_chains_whose_steps_read_the_one_before_twice_are_compared_once() -> None:
     """Along all paths, two operands a step would take 2^3000 steps, and recursion ends near 1000."""
     steps = range(3000)

@@ -78,6 +78,7 @@ def test_calls_of_other_compilers_keep_the_effect(capsys):
     assert lines_of(capsys) == LINES
 
 
+@pytest.mark.full
 def test_a_function_that_calls_another_one(capsys):
     @qd.jit
     def outer(x):
@@ -98,6 +99,7 @@ def test_a_function_that_calls_another_one(capsys):
     assert lines == ["before 0", "before 1", "0 1.0", "1 2.0", "0 1.0", "1 2.0"]
 
 
+@pytest.mark.full
 def test_segments_in_order_with_prints_of_jax_between(capsys):
     @qd.jit
     def f(x, large):
@@ -196,6 +198,7 @@ def _refuse_from(most, i):
         raise ValueError(f"no {i}")
 
 
+@pytest.mark.full
 def test_a_callback_may_call_compiled_functions():
     seen = []
 
@@ -208,6 +211,7 @@ def test_a_callback_may_call_compiled_functions():
     assert seen == [0, 4, 8, 12]
 
 
+@pytest.mark.full
 def test_a_failed_check_is_told_and_so_are_the_prints_of_other_calls(capsys):
     @qd.jit
     def f(x):

@@ -47,6 +47,7 @@ def test_a_loop_tells_in_the_order_of_its_iterations(capsys, debug):
     np.testing.assert_array_equal(f(x), 2 * x)
 
 
+@pytest.mark.full
 @MODES
 def test_a_function_that_only_prints_runs(capsys, debug):
     @qd.jit(options={"debug": debug})
@@ -59,6 +60,7 @@ def test_a_function_that_only_prints_runs(capsys, debug):
     assert told(capsys, jax.jit(lambda x: (f(x), f(x))), jnp.arange(1)) == ["0", "0"]
 
 
+@pytest.mark.full
 @MODES
 def test_tasks_between_loops_and_inner_loops(capsys, debug):
     @qd.jit(options={"debug": debug})
@@ -113,6 +115,7 @@ def test_dtypes(capsys, debug):
     assert told(capsys, f, values) == expected
 
 
+@pytest.mark.full
 @MODES
 def test_wide_dtypes(capsys, debug):
     with jax.enable_x64(True):
@@ -128,6 +131,7 @@ def test_wide_dtypes(capsys, debug):
         assert told(capsys, f, *args) == expected
 
 
+@pytest.mark.full
 def test_keys_and_nothing(capsys):
     @qd.jit
     def f(keys):
@@ -160,6 +164,7 @@ def test_control_flow_of_lax(capsys):
     assert told(capsys, by(qd.vmap), x) == lines
 
 
+@pytest.mark.full
 def test_lanes_that_have_ended_print_nothing(capsys):
     def lane(n):
         return jax.lax.while_loop(lambda k: k < n, lambda k: (jax.debug.print("{} {}", n, k), k + 1)[1], 0)
@@ -172,6 +177,7 @@ def test_lanes_that_have_ended_print_nothing(capsys):
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("refill", [True, False])
 def test_lanes_that_take_further_elements_tell_of_their_own(capsys, refill):
     counts = np.random.default_rng(0).geometric(0.1, 500).astype(np.int32)
@@ -256,6 +262,7 @@ X = jnp.arange(3.0)
 ONCE = ["0.0", "1.0", "2.0"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("outer", [lambda f: f, jax.jit], ids=["eager", "jit"])
 def test_derivatives_print_what_the_function_prints_once(capsys, outer):
     loss = lambda x: squares(x).sum()  # noqa: E731
@@ -348,6 +355,7 @@ def test_a_million_records(capsys):
     assert lines[-1].startswith("999000 more lines")
 
 
+@pytest.mark.full
 def test_two_threads(capsys):
     @qd.jit
     def f(x, name):
@@ -453,6 +461,7 @@ def _stopped(answers, shown, debug):
     return f(X)
 
 
+@pytest.mark.full
 def test_a_breakpoint_shows_the_values_of_the_iteration():
     shown = io.StringIO()
     assert _stopped("p j\np v\np other\np x\nc\n", shown, True).tolist() == [0, 10, 20]

@@ -136,6 +136,7 @@ def check(seed):
     return len(lines)
 
 
+@pytest.mark.full
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("first", range(0, 30, 10))
 def test_random_loops_tell_what_the_interpreter_tells(first):

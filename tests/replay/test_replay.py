@@ -129,6 +129,7 @@ def test_a_changed_pass_is_seen_from_its_stage_on(tmp_path: Path, monkeypatch: p
     assert not any("traced" in name for name in names)
 
 
+@pytest.mark.full
 def test_there_are_programs_of_each_kind() -> None:
     kinds = {name.split(".")[0] for name in collected()}
     assert kinds == {"corpus", "random", "body", "derivative", "bench"}

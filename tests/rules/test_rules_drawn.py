@@ -59,6 +59,7 @@ def imported(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return seen
 
 
+@pytest.mark.full
 @pytest.mark.sample(6)
 @pytest.mark.parametrize("case", FIRST, ids=lambda c: c.name)
 def test_first_program(case: Case, imported: set[str]) -> None:

@@ -48,6 +48,7 @@ def test_one_task(n):
     assert np.array_equal(jax.jit(done.call)(f32(n))[0], np.arange(n, dtype=np.float32) * 2 + 1)
 
 
+@pytest.mark.full
 def test_a_loop_large_enough_for_threads():
     n = 3_000_001
     out = jax.jit(compiled(affine(n)).call)(f32(n))[0]
@@ -146,6 +147,7 @@ def test_a_program_without_parameters():
     assert np.array_equal(jax.jit(compiled(program).call)()[0], np.ones(20))
 
 
+@pytest.mark.full
 def test_inside_loops_of_jax():
     call = compiled(affine(16, 1.0, 1.0)).call
     out = jax.jit(lambda x: jax.lax.fori_loop(0, 1000, lambda _, y: call(y)[0], x))(f32(16))
@@ -158,6 +160,7 @@ def test_inside_loops_of_jax():
     assert np.array_equal(out, ((np.arange(16) * 8 + 7) * 8 + 7) * 8 + 7)
 
 
+@pytest.mark.full
 def test_a_handler_runs_in_many_threads_at_once():
     n = 300_000
     call = jax.jit(compiled(chain(n)).call)
@@ -211,6 +214,7 @@ def test_equal_content_compiles_once():
     assert named.target_name.replace("other", "affine") != first.target_name
 
 
+@pytest.mark.full
 def test_another_number_of_iterations_is_the_same_code():
     compiled(affine(34, 3.25))
     before = stats()

@@ -61,6 +61,7 @@ def test_every_dtype_and_small_sizes(dtype: DType):
                 assert bits(out) == bits(value.value) * n, (dtype, value, n)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [DType.i8, DType.i16, DType.f32, DType.f64])
 @pytest.mark.parametrize("extra", [-1, 0, 7])
 def test_sizes_around_the_chunks_of_threads(dtype: DType, extra: int):

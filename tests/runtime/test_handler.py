@@ -72,6 +72,7 @@ def call_wrongly(target: str, operands, results) -> str:
     return str(raised.value)
 
 
+@pytest.mark.full
 def test_a_wrong_call_says_what_is_wrong():
     target = compiled(affine(8, name="wrong")).target_name
     x, out = jnp.ones(8), jax.ShapeDtypeStruct((8,), jnp.float32)

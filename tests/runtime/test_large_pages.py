@@ -47,6 +47,7 @@ def test_other_systems_do_nothing() -> None:
     assert "madvise" not in launcher_text("arm64-apple-darwin23.0")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("size", [LIMIT - 1, LIMIT, LIMIT + 1, 3 * LIMIT + 5])
 def test_results(size: int) -> None:
     x = np.arange(size, dtype=np.float32)

@@ -43,6 +43,7 @@ def test_other_symbols_have_no_module() -> None:
         library.module_of("qd_run")
 
 
+@pytest.mark.full
 def test_tasks_share_slow_paths() -> None:
     def run(x: Any) -> Any:
         a, b = qd.empty(x.shape), qd.empty(x.shape)
@@ -63,6 +64,7 @@ def test_tasks_share_slow_paths() -> None:
     np.testing.assert_allclose(b, wanted[::-1] - 0.73, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.full
 def test_double_precision_functions_are_called() -> None:
     @qd.jit
     def run(x: Any) -> Any:

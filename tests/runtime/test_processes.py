@@ -51,6 +51,7 @@ def test_two_processes_fill_one_cache(cold):
     assert sum(o["both"]["compiled"] for o in outcomes) >= tasks_handlers_and_launcher
 
 
+@pytest.mark.full
 def test_a_warm_process_compiles_nothing_and_mends_a_damaged_file(cold):
     folder, outcomes = cold
     before = {p: p.read_bytes() for p in (folder / "ours").iterdir()}

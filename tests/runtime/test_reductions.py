@@ -52,6 +52,7 @@ def bits(results: Sequence[jax.Array]) -> list[bytes]:
     return [np.asarray(r).tobytes() for r in results]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("bins", [7, 3000, 20_000])
 @pytest.mark.parametrize("runtime", [False, True])
 def test_sums_have_the_same_bits_every_time_on_any_number_of_threads(bins: int, runtime: bool):
@@ -91,6 +92,7 @@ def test_runtime_bounds(stop: int):
         np.testing.assert_array_equal(np.asarray(g), np.asarray(w, np.float32))
 
 
+@pytest.mark.full
 def test_tasks_after_a_reduction_see_it():
     """Twice the same sum, and a task that reads it; in a loop of XLA's."""
     n = 50_000

@@ -76,6 +76,7 @@ def expected(made: Program, given: Sequence[np.ndarray], often: int = 1) -> np.n
     return want
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("columns", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("hot", [False, True])
 def test_sums_on_any_number_of_threads(columns: int, hot: bool):
@@ -87,6 +88,7 @@ def test_sums_on_any_number_of_threads(columns: int, hot: bool):
             np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [DType.bool, DType.i16, DType.f16, DType.bf16, DType.u32, DType.i32], ids=str)
 def test_other_dtypes(dtype: DType):
     n = 20_011
@@ -120,6 +122,7 @@ def test_signed_zeros_where_nothing_is_accumulated():
     assert np.signbit(got[len(got) // 2 + 1 :]).all()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("threads", [1, 2])
 def test_copies_give_the_same_bits_every_time(threads: int):
     made = into_rows(N, 2, often=4)
@@ -129,6 +132,7 @@ def test_copies_give_the_same_bits_every_time(threads: int):
     np.testing.assert_allclose(results[0][0], expected(made, given, 4), rtol=1e-5, atol=1e-4)  # some hundred roundings
 
 
+@pytest.mark.full
 def test_a_sum_beside_a_large_array_has_the_bits_of_any_number_of_threads():
     made = into_rows(N, 2, total=True, often=3)
     given = arguments(made, whole=False)
@@ -150,6 +154,7 @@ def test_an_array_that_is_much_larger_than_the_loop_keeps_locks():
         np.testing.assert_array_equal(got, expected(made, given))
 
 
+@pytest.mark.full
 def test_two_arrays_and_an_array_that_cannot_be_copied():
     n = 50_001
     k, one, two = (ref_var(d, s, h) for d, s, h in ((I32, (n,), "k"), (F32, (LARGE,), "one"), (I32, (LARGE, 3), "two")))
@@ -193,6 +198,7 @@ def test_bounds_of_unknown_value():
         np.testing.assert_array_equal(got[:, 1], np.bincount(places[:n], minlength=LARGE))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("axes", [2, 3])
 def test_a_mesh_as_it_is_written(axes: int):
     """Points of a row are vectors of the program: their components become one record of the task."""

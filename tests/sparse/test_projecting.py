@@ -73,6 +73,7 @@ def test_the_symmetric_part_is_projected() -> None:
     np.testing.assert_allclose(projected(m), wanted(m), atol=3e-6)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("size", [1e-30, 1e36])
 def test_sizes_whose_squares_are_no_numbers(size: float) -> None:
     m = matrices(7)[6:].astype(np.float32)

@@ -65,6 +65,7 @@ def texts(f, x) -> list[str]:
     return backend.texts(optimised(f, x), current(), "spirv")
 
 
+@pytest.mark.full
 def test_a_kernel_has_an_entry_point_and_generic_pointers_are_those_of_spirv() -> None:
     (text,) = texts(*RUN["while"])
     assert "OpEntryPoint Kernel" in text
@@ -112,6 +113,7 @@ def test_pocl_computes_what_the_interpreter_does(name: str) -> None:
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)  # f32 functions; sums of 70 numbers
 
 
+@pytest.mark.full
 def test_a_module_of_each_kernel_has_its_own_definitions() -> None:
     (task,) = optimised(*RUN["a sum"]).tasks
     made, refusal = assembly(emit_kernels(task, device()).text)

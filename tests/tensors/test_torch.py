@@ -155,6 +155,7 @@ TRANSFORMED: dict[str, Any] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", TRANSFORMED)
 @pytest.mark.usefixtures("wide")
 def test_transformations_are_those_of_the_same_function_in_torch(name: str) -> None:
@@ -294,6 +295,7 @@ def test_tensors_of_every_kind(name: str, f: Callable[..., Any]) -> None:
 
 
 # --- arguments and results
+@pytest.mark.full
 def test_pytrees_integers_and_none() -> None:
     layer = qd.torch(lambda p, k, scale: {"a": p["w"][k] * scale, "k": k + 1, "none": None})
     w = torch.arange(4.0).requires_grad_()
@@ -312,6 +314,7 @@ def test_arrays_and_numbers_beside_tensors() -> None:
     assert layer(1.0, 2.0, 3).item() == 5
 
 
+@pytest.mark.full
 def test_static_arguments() -> None:
     x = torch.full((2,), 2.0)
     known = qd.torch(qd.jit(lambda x, n: x**n, static_argnums=1))
@@ -363,6 +366,7 @@ def test_no_gradient_where_none_is_wanted() -> None:
     assert not layer(x.detach()).requires_grad
 
 
+@pytest.mark.full
 def test_results_without_gradients_and_a_tensor_that_is_given_twice() -> None:
     x = torch.ones(3, requires_grad=True)
     assert qd.torch(lambda x: ())(x) == ()

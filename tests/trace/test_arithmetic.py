@@ -98,6 +98,7 @@ def test_an_operator_calls_no_function_of_numpy(monkeypatch):
     jax.make_jaxpr(run)(jnp.float32(1), jnp.float32(2))
 
 
+@pytest.mark.full
 def test_values_under_transformations():
     def scaled(a):
         return arithmetic.as_scalar(a) * 3 + a

@@ -69,6 +69,7 @@ class Module:
         return self.last + 1
 
 
+@pytest.mark.full
 def test_state_of_a_mapped_function() -> None:
     with pytest.raises(TraceValueError, match=r"^`f.key` would carry a value"):
         qd.vmap(Stream())(X)

@@ -160,6 +160,7 @@ def test_references_of_other_dtypes(dtype: Any) -> None:
     assert_same(qd.vmap(f)(x), jax.vmap(f)(x))
 
 
+@pytest.mark.full
 def test_a_body_of_a_loop_has_references_of_its_own() -> None:
     @qd.jit
     def f(x):
@@ -235,6 +236,7 @@ def test_a_reference_from_outside_is_refused_with_a_fix_that_works() -> None:
     np.testing.assert_array_equal(ref[...], 2)
 
 
+@pytest.mark.full
 def test_an_operation_that_jax_cannot_rid_of_references_is_refused_with_a_fix_that_works() -> None:
     def solved(x: Any, keep: Any) -> Any:
         scale = keep(x)

@@ -63,6 +63,7 @@ def test_it_is_told_where_all_numbers_are_one(seed: int) -> None:
     assert [text.startswith("each iteration of this qd.range draws") for text in told] == [True] * KEYS[key], body
 
 
+@pytest.mark.full
 def test_it_is_told_of_each_loop_alone() -> None:
     inner = ["own = jax.random.fold_in(key, i)", "s = qd.local(0.0)", "for j in qd.range(4):"]
     assert len(run([*inner, "  s += jax.random.uniform(own)", "y[i] = s"])[1]) == 1
@@ -79,6 +80,7 @@ def test_an_element_of_an_array_of_numbers_is_silent(body: str) -> None:
     assert run([body])[1] == []
 
 
+@pytest.mark.full
 def test_lanes_have_one_number_as_under_vmap() -> None:
     key = jax.random.key(0)
     with warnings.catch_warnings():
