@@ -28,6 +28,7 @@ def scalar_budget(items: Sequence[JaxprEqn]) -> int:
     most = min(machine.scalars, machine.scalars_of_rows)
     if most == machine.scalars or is_of_rows(items):
         return most
-    if is_mostly_of_rows(items, most + 1):
-        return machine.scalars_of_matrices if any(map(is_loop, compat.all_eqns(items))) else most
+    loops = any(map(is_loop, compat.all_eqns(items)))
+    if is_mostly_of_rows(items, most + 1, short_axes=not loops):
+        return machine.scalars_of_matrices if loops else most
     return machine.scalars

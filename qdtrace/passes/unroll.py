@@ -12,7 +12,8 @@ Innermost loops are unrolled first. A loop is unrolled if
 - it indexes a private array all of whose indices become constants, within `Machine.unrolled_away`, and is no sum of
   products that `jam` takes side by side with others:
   values in registers pay for the longer code (a filter over private arrays of 12 and 20 numbers on the CPU: 0.79 and
-  0.93 of the time, though LLVM unrolls such loops itself, as the number of live values is then known); or
+  0.93 of the time, though LLVM unrolls such loops itself, as the number of live values is then known), but for an array
+  that loops alone meet, over more elements than rows of scalars have, once in an iteration: a board of 11 x 11; or
 - the user asked for it (`unroll=True`, or a factor that is not below the number of iterations), within
   `Machine.unrolled_asked`.
 
@@ -71,27 +72,45 @@ class _Apart:
         """Values that are constants once short loops are unrolled."""
         self.arrays: set[Atom] = set()
         self._rejected: set[Atom] = set()
-        self._visit(body)
-        self.arrays -= self._rejected
+        self._of_rows: set[Atom] = set()
+        """Indices that run over more elements than a row of scalars has, once in an iteration, and what they make."""
+        self._rows: set[Atom] = set()
+        self._picked: set[Atom] = set()
+        """Arrays of which an element is met outside of loops."""
+        self._visit(body, repeated=False)
+        self.arrays -= self._rejected | (self._rows - self._picked)
 
     def copied(self, env: dict[Var, Atom]) -> None:
         """Adds the copies of known values and arrays; `env` maps originals to copies."""
         for facts in (self.known, self.arrays):
             facts.update([new for old, new in env.items() if old in facts])
 
-    def _visit(self, block: Block) -> None:
-        for eqn in walk_eqns(block):
+    def _visit(self, block: Block, *, repeated: bool) -> None:
+        most = max(self._machine.unrolled_away.trips, self._machine.scalars_of_rows)
+        for eqn in block.eqns:
             prim = eqn.primitive
             if prim is CELL:
                 if ref_type(eqn.outvars[0]).size <= self._largest:
                     self.arrays.add(eqn.outvars[0])
             elif eqn.primitive.values is not None:
-                if prim is ATOMIC or not self._all_known(indices_of(eqn)):
+                indices = indices_of(eqn)
+                if prim is ATOMIC or not self._all_known(indices):
                     self._rejected.add(eqn.invars[0])
+                elif not self._of_rows.isdisjoint(indices):
+                    self._rows.add(eqn.invars[0])
+                elif all(isinstance(k, Literal) for k in indices):
+                    self._picked.add(eqn.invars[0])
             elif prim is FOR and self._may_go(eqn):
                 self.known.add(eqn.index)
+                if not repeated and _elements(eqn) > most:
+                    self._of_rows.add(eqn.index)
             elif not eqn.blocks and self._all_known(eqn.invars):
                 self.known.update(eqn.outvars)
+                if not self._of_rows.isdisjoint(eqn.invars):
+                    self._of_rows.update(eqn.outvars)
+            repeats = prim is WHILE or (prim is FOR and _loops_in(eqn) > 1)
+            for inner in eqn.blocks:
+                self._visit(inner, repeated=repeated or repeats)
 
     def _may_go(self, loop: Eqn) -> bool:
         trips = trip_count(*loop.bounds)
@@ -116,6 +135,17 @@ class _Apart:
 
     def _all_known(self, atoms: tuple[Atom, ...]) -> bool:
         return all([isinstance(a, Literal) or a in self.known for a in atoms])  # noqa: C419 - twice as fast
+
+
+def _elements(loop: Eqn) -> int:
+    """Returns how many times a nest of loops over the elements of an array, which carry nothing, runs its body."""
+    trips = 1 if loop.initials else trip_count(*loop.bounds) or 1
+    inner = [_elements(e) for e in loop.blocks[0].eqns if e.primitive is FOR]
+    return trips * max(inner, default=1)
+
+
+def _loops_in(loop: Eqn) -> int:
+    return sum(e.primitive in (FOR, WHILE) for e in loop.blocks[0].eqns)
 
 
 class _Unroller(Rebuilder):

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the packages
 
-MODULES = ("astrojax", "jaxoplanet", "dynamax", "volax", "blackjax", "mjx", "qpax", "dynamiqs", "ripple", "gymnax")
+MODULES = (
+    "astrojax", "jaxoplanet", "dynamax", "volax", "blackjax", "mjx", "qpax", "dynamiqs", "ripple", "gymnax", "pgx",
+)  # fmt: skip
 
 
 def programs():

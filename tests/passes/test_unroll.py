@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 
 from qdtrace.analysis.machine import CPU
@@ -250,6 +252,36 @@ def test_a_nest_that_is_too_large_leaves_its_array_alone() -> None:
     loops = primitives(Unroll()(parsed(copies(10)))).count("for")
     assert loops == 0
     unchanged(Unroll(), copies(16))
+
+
+def board(n: int, steps: str = "") -> str:
+    """Text of a task whose loops alone meet an array of n x n elements, in so many steps."""
+    nests = f"""\
+for j in 0:i32 : {n}:i32 : 1:i32
+  for k in 0:i32 : {n}:i32 : 1:i32
+    v: f32 = load x j k
+    store a v j k
+for m in 0:i32 : {n}:i32 : 1:i32
+  for p in 0:i32 : {n}:i32 : 1:i32
+    s: f32 = load a m p
+    r: f32 = load y i
+    q: f32 = add r s
+    store y q i
+"""
+    head = f"""\
+program p(x: ref[f32,{n}x{n}], y: ref[f32,8])
+  range_for i in 0:i32 : 8:i32
+    a: cell[f32,{n}x{n}] = cell[dtype=f32, shape=({n}, {n})]
+"""
+    around, deeper = (f"    for t in {steps}\n", "      ") if steps else ("", "    ")
+    return head + around + textwrap.indent(nests, deeper) + "  return y\n"
+
+
+def test_boards_that_loops_alone_meet_once_stay() -> None:
+    unchanged(Unroll(), board(10))
+    assert "for" not in primitives(Unroll()(parsed(board(5))))
+    stepped = Unroll()(parsed(board(10, "0:i32 : 100:i32 : 1:i32")))
+    assert primitives(stepped).count("for") == 1
 
 
 def test_arrays_that_a_factorisation_sums_over_stay() -> None:

@@ -1,0 +1,99 @@
+"""Lanes of boards: arrays of two or three short axes, too large to be scalars and too short to be rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import qdtrace as qd
+from tests.selection import drawn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SHAPES = ((10, 10), (9, 11), (12, 9), (3, 40), (10, 10, 3), (5, 6, 4), (2, 7, 8), (8, 8), (6, 6))
+LANES = 11
+
+STEPS: dict[str, Callable[[Any], Any]] = {
+    "arithmetic": lambda b: jnp.tanh(b) * 1.5 + 0.25,
+    "both sides": lambda b: jnp.where(b > 0, b, 0.1 * b) - b * 0.5,
+    "turned": lambda b: b + jnp.flip(b, 0) * 0.5,
+    "rolled": lambda b: jnp.roll(b, 1, 0) - 2.0 * b + jnp.roll(b, -1, 1),
+    "padded": lambda b: jnp.pad(b, 1)[tuple(slice(2, None) for _ in b.shape)] + b,
+    "standardised": lambda b: (b - b.mean()) / jnp.sqrt(jnp.square(b - b.mean()).mean() + 0.1),
+    "sums along an axis": lambda b: b + b.sum(0) * 0.1,
+    "extremes": lambda b: b - 0.5 * b.max(-1, keepdims=True),
+    "running sums": lambda b: jnp.cumsum(b, 1) * 0.2,
+    "flat": lambda b: (b.reshape(-1)[::-1] + jnp.linspace(0.0, 1.0, b.size, dtype=b.dtype)).reshape(b.shape),
+    "axes exchanged": lambda b: (b.T.reshape(b.shape) + b) * 0.5,
+    "an element": lambda b: b.at[1, 2].set(b[0, 1] * b[1, 0]),
+    "a place that is found": lambda b: b.at[jnp.unravel_index(jnp.argmax(b), b.shape)].mul(0.5),
+    "three steps": lambda b: lax.fori_loop(0, 3, lambda _, x: x + 0.1 * (jnp.roll(x, 1, 0) - x), b),
+    "until": lambda b: lax.while_loop(lambda x: jnp.abs(x).sum() > 20, lambda x: 0.5 * x, b),
+    "a line of each colour": lambda b: b * jnp.where((b > 0).all(0).any() | (b > 0).all(1).any(), 2.0, 1.0),
+    "layers": lambda b: jnp.stack([b > 0, b < 0, b == b[0, 0]], -1).sum(-1).astype(b.dtype) * b,
+}
+"""Functions of a board that give one of the same shape."""
+
+
+def game(names: list[str]) -> Callable[[Any], tuple[Any, Any]]:
+    def lane(b: Any) -> tuple[Any, Any]:
+        for name in names:
+            b = STEPS[name](b)
+        return b, jnp.sum(jnp.sin(b))
+
+    return lane
+
+
+def check(names: list[str], shape: tuple[int, ...], *, derivative: bool) -> None:
+    boards = np.random.default_rng(len(names)).normal(size=(LANES, *shape))
+    lane = game(names)
+
+    def asked(mapped: Any) -> Any:
+        if derivative:
+            return jax.grad(lambda b: mapped(lane)(b)[1].sum())(boards)
+        return mapped(lane)(boards)
+
+    with jax.enable_x64(True):
+        got, want = asked(qd.vmap), asked(jax.vmap)
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+        # f64; sums of some hundred elements, of up to four steps, in another order
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9, err_msg=f"{names} {shape}")
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_one_step(name: str) -> None:
+    check([name], (10, 10), derivative=False)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", [name for name in STEPS if name != "until"])
+def test_derivatives_of_one_step(name: str) -> None:
+    check([name], (9, 11), derivative=True)
+
+
+@pytest.mark.full
+def test_random_games() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(drawn(12)):
+        names = [str(n) for n in rng.choice(list(STEPS), size=rng.integers(2, 5))]
+        shape = SHAPES[rng.integers(len(SHAPES))]
+        check(names, shape, derivative=bool(rng.integers(2)) and "until" not in names)
+
+
+@pytest.mark.cpu
+def test_a_layer_of_a_board_is_a_loop() -> None:
+    """A board of 11 x 11 written out was a thousand lines, whose machine code took two seconds."""
+
+    def lane(b: Any, colour: Any) -> Any:
+        own = jnp.where(colour > 0, b, -b).reshape(11, 11)
+        return jnp.stack([own > 0, own < 0, jnp.broadcast_to(colour > 0, own.shape)], 2)
+
+    boards, colours = jnp.zeros((4, 121), jnp.int32), jnp.ones(4, jnp.int32)
+    low = qd.jit(lambda b, c: qd.vmap(lane)(b, c)).lower(boards, colours)
+    assert low.graph("final").count("\n") < 100
