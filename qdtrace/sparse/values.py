@@ -152,10 +152,11 @@ def _by_rows(blocks: Any, pattern: Sparsity) -> Any:
     height, width = pattern.block
     if height == 1:
         return blocks[...].reshape(-1)
-    out = empty((pattern.indices.shape[0] * height, width), blocks.dtype)
-    for r in qd_range(out.shape[0]):
-        row = pattern.block_rows[r // height]  # the parts of a row of blocks lie side by side in both orders
+    count = pattern.indices.shape[0]
+    out = empty((count * height, width), blocks.dtype)
+    for k in qd_range(count):
+        row = pattern.block_rows[k]
         first, end = pattern.indptr[row], pattern.indptr[row + 1]
-        inside = r - first * height
-        out[r] = blocks[first + inside % (end - first), inside // (end - first)]
+        for part in qd_range(height):  # parts of a row of blocks lie side by side in both orders
+            out[first * (height - 1) + k + part * (end - first)] = blocks[k, part]
     return out[...].reshape(-1)
