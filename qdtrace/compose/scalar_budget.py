@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MATRIX_WORK = 512
 """Multiplications of matrices from which on a task is taken to do little else."""
+MOST_WRITTEN = 1 << 15
+"""Scalars of one task from which on fewer arrays are written out: their code takes a minute."""
 
 
 def scalar_budget(items: Sequence[JaxprEqn]) -> int:
@@ -30,5 +32,12 @@ def scalar_budget(items: Sequence[JaxprEqn]) -> int:
         return most
     loops = any(map(is_loop, compat.all_eqns(items)))
     if is_mostly_of_rows(items, most + 1, short_axes=not loops):
-        return machine.scalars_of_matrices if loops else most
-    return machine.scalars
+        return _affordable(items, machine.scalars_of_matrices, most) if loops else most
+    return _affordable(items, machine.scalars, machine.scalars_of_matrices, most)
+
+
+def _affordable(items: Sequence[JaxprEqn], *budgets: int) -> int:
+    """Returns the first of budgets that fall with which the arrays within it are few scalars, or else the last."""
+    sizes = [getattr(v.aval, "size", 0) for e in compat.all_eqns(items) for v in e.outvars]
+    few = (b for b in budgets[:-1] if sum(n for n in sizes if 1 < n <= b) <= MOST_WRITTEN)
+    return next(few, budgets[-1])
