@@ -167,7 +167,7 @@ class Jitted(Wrapped[P, R_co]):
         self._calls: dict[Options, Any] = {}
         self._backend = backend
         try:
-            jax.jit(f, **self._given_settings())  # likewise: positions and names that the function does not have
+            jax.jit(f, **self._given_settings)  # likewise: positions and names that the function does not have
         except (TypeError, ValueError) as error:
             raise TraceValueError.here(f"qd.jit: {str(error).splitlines()[0]}", help=_settings_of(f)) from None
         self._bounds = bounds_from if isinstance(bounds_from, BoundsFrom) else BoundsFrom.named(f, bounds_from)
@@ -236,7 +236,7 @@ class Jitted(Wrapped[P, R_co]):
                 if type(traced.out_info) is Told:
                     call = cast("Callable[..., Any]", self)
                     whole = functools.wraps(self._function)(lambda *args, **kwargs: call(*args, **kwargs))
-                    traced = jax.jit(whole, **self._given_settings()).trace(*args, **kwargs)
+                    traced = jax.jit(whole, **self._given_settings).trace(*args, **kwargs)
         except QdError:
             raise
         except Exception as error:
@@ -286,7 +286,7 @@ class Jitted(Wrapped[P, R_co]):
     def _of_any_length(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any] | None:
         """Returns the result of a call by the program of all lengths, or None if that does not run it."""
         now = current()
-        if self._bounds is not None or self._given_settings() or self._platform() != "cpu":
+        if self._bounds is not None or self._given_settings or self._platform() != "cpu":
             return None
         calls = self._calls.get(now)
         if calls is None:
@@ -297,7 +297,7 @@ class Jitted(Wrapped[P, R_co]):
 
     def _compiled(self) -> tuple[Any, Programs]:
         programs = Programs()
-        return jax.jit(self._staged(programs), **self._given_settings()), programs
+        return jax.jit(self._staged(programs), **self._given_settings), programs
 
     def _staged(self, programs: Programs) -> Callable[..., Any]:
         """Returns the function that traces a call and stages it, whose programs are added to a list."""
@@ -315,7 +315,7 @@ class Jitted(Wrapped[P, R_co]):
         def staged(*args: Any, **kwargs: Any) -> Any:
             if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
                 with jax.disable_jit(False):  # loops of this package exist only while a function is traced
-                    return jax.jit(staged, **self._given_settings())(*args, **kwargs)
+                    return jax.jit(staged, **self._given_settings)(*args, **kwargs)
             with paused_garbage_collection(), programs.open(jax.tree.leaves((args, kwargs))), scope(inside):
                 given = [] if self._bounds is None else self._bounds.traced(args, kwargs)
                 request = Request(self._function, args, kwargs, self._name, options, self._donations, given)
@@ -323,6 +323,7 @@ class Jitted(Wrapped[P, R_co]):
 
         return staged
 
+    @functools.cached_property
     def _given_settings(self) -> dict[str, Any]:
         return {k: v for k, v in self._jax_settings.items() if v not in ((), None)}
 

@@ -34,6 +34,8 @@ class Programs:
         """True if a program runs in the interpreter, whose failures belong to the call."""
         self.suspects: dict[StagedProgram, None] = {}
         """Programs that are not known to be free of checks."""
+        self._fails = False
+        """True once one was found that is not: each call asks, and the answer takes a walk over all of it."""
         self.doubts: list[Doubt] = []
         """Doubts that no call has decided yet."""
 
@@ -46,11 +48,12 @@ class Programs:
 
     def may_fail(self) -> bool:
         """Returns whether a program has a check that no pass has proven."""
-        for program in tuple(self.suspects):
+        for program in () if self._fails else tuple(self.suspects):
             if program.may_fail:
-                return True
+                self._fails = True
+                break
             self.suspects.pop(program, None)  # another thread may have been here
-        return False
+        return self._fails
 
     def settle(self, arguments: object) -> None:
         """Tells the doubts that the arguments of a call decide."""

@@ -44,6 +44,7 @@ LOOKING = (
 )  # fmt: skip
 """Settings of JAX by which it looks at each call and its arrays, or places them."""
 UNSET = frozenset((False, None, "allow"))
+_NEVER: Sequence[Form] = ()
 _looking = operator.attrgetter(*LOOKING)
 
 
@@ -125,9 +126,11 @@ class Calls:
         """Returns what a call on such arguments needs, and its adjoint of those in `moved`; None to compile it."""
         with self._lock:
             types = (structure, compat.settings(), moved, *map(_type_of, leaves))
-            if types in self._met:
-                self._met.move_to_end(types)
-                return self._met[types]
+            found = self._met.get(types, _NEVER)  # each look at the types asks all arguments for their hash
+            if found is not _NEVER:
+                if len(self._met) > KEPT // 2:
+                    self._met.move_to_end(types)
+                return found
             kinds = [_kind_of(x) for x in leaves]
             if None in kinds:
                 return None
