@@ -1,4 +1,5 @@
-"""The work of products and factorisations of a task, from which on arrays of 65 to 256 elements are memory."""
+"""The work of products and factorisations of a task, from which on arrays of 65 to 256 elements are memory, and of
+elements, which are from 96 elements on."""
 
 from __future__ import annotations
 
@@ -52,9 +53,14 @@ def test_the_program_does_not_grow_with_its_matrices():
 
 
 @pytest.mark.parametrize("n", [9, 12, 16])
-def test_elementwise_work_is_of_scalars(n):
-    """Chains over arrays of 65 to 256 elements keep registers; a product of one row changes nothing."""
+def test_elementwise_work_on_boards_is_in_loops(n):
+    """Chains over arrays of 65 to 95 elements keep registers; a product of one row changes nothing. From 96 on loops
+    take 0.5 to 1 of the time that scalars take, and compile in a quarter."""
     f = lambda a, v: jnp.sum(jnp.exp(-a * a) * v, axis=0) + a[0] @ v  # noqa: E731
     a, v = (np.ones(shape, np.float32) for shape in ((5, n, n), (5, n)))
-    low = qd.jit(lambda a, v: qd.vmap(f)(a, v)).lower(a, v)
-    assert "cell" not in low.graph()
+    graph = qd.jit(lambda a, v: qd.vmap(f)(a, v)).lower(a, v).graph()
+    if n == 9 or jax.default_backend() != "cpu":
+        assert "cell" not in graph
+    else:
+        assert "cell" in graph
+        assert graph.count("\n") < 250  # 1,000 as scalars
