@@ -13,27 +13,28 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import chain
 from math import prod
 from typing import TYPE_CHECKING
 
 from lowering.llvm.facts import TaskFacts
-from lowering.plan.sums import Where, find_sums
+from lowering.plan.sums import find_sums
+from lowering.plan.update_groups import group_updates
 from qdtrace.analysis.cost import executed
 from qdtrace.analysis.index.trips import task_values
 from qdtrace.ir.builder import ref_var
 from qdtrace.ir.memory import indices_of, reference
 from qdtrace.ir.primitives import ACCUM
-from qdtrace.ir.program import Literal, literal, ref_type
+from qdtrace.ir.program import literal, ref_type
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import blocks_of, walk_task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
-    from lowering.plan.sums import Sums
     from qdtrace.analysis.machine import AccumulationLimits
-    from qdtrace.ir.program import Atom, Eqn, Program, Task, Var
+    from qdtrace.ir.program import Eqn, Program, Task, Var
 
 COLUMNS = 3
 LEAST_UPDATES = 2
@@ -79,23 +80,10 @@ def _last_of_rows(task: Task, limits: AccumulationLimits, rows: Mapping[Var, int
     stack = [*blocks_of(task)]
     while stack:
         eqns = stack.pop().eqns
-        yield from _in_block(eqns, sums, rows)
+        for group in chain.from_iterable(group_updates(sums, eqns)):
+            if group.ref in rows and group.op == "add" and len(group.values) == COLUMNS:
+                yield group.last
         stack += (block for e in eqns for block in e.blocks)
-
-
-def _in_block(eqns: Sequence[Eqn], sums: Sums, rows: Mapping[Var, int]) -> Iterator[Eqn]:
-    before: dict[Var, tuple[tuple[Atom, ...], int]] = {}
-    for eqn in eqns:
-        if eqn.primitive.structured:
-            before.clear()
-        elif eqn.primitive is ACCUM and reference(eqn) in rows and sums.where(eqn) is Where.SHARED:
-            ref, (*row, last) = reference(eqn), indices_of(eqn)
-            component = int(last.value) if isinstance(last, Literal) and eqn.params["op"] == "add" else -1
-            if component > 0 and before.get(ref) != ((*row,), component - 1):
-                component = -1
-            before[ref] = (*row,), component
-            if component == COLUMNS - 1:
-                yield eqn
 
 
 class _Padding(Rebuilder):

@@ -39,11 +39,13 @@ class UpdateGroup:
     indices: tuple[Atom, ...]
     """Indices of the first component."""
     values: tuple[Atom, ...]
+    last: Eqn
+    """The accumulation into the last component."""
 
     @staticmethod
     def of(eqn: Eqn) -> UpdateGroup:
         """Returns a group of one accumulation."""
-        return UpdateGroup(reference(eqn), eqn.params["op"], indices_of(eqn), (eqn.invars[1],))
+        return UpdateGroup(reference(eqn), eqn.params["op"], indices_of(eqn), (eqn.invars[1],), eqn)
 
     @property
     def component(self) -> int | None:
@@ -88,7 +90,7 @@ def _is_grouped(sums: Sums, eqn: Eqn) -> bool:
 def _add(open_: dict[Var, UpdateGroup], one: UpdateGroup) -> tuple[UpdateGroup, ...]:
     before = open_.get(one.ref)
     if before is not None and before.takes(one):
-        open_[one.ref] = replace(before, values=(*before.values, *one.values))
+        open_[one.ref] = replace(before, values=(*before.values, *one.values), last=one.last)
         return ()
     open_.pop(one.ref, None)
     made = () if before is None else (before,)
