@@ -11,12 +11,12 @@ from lowering.llvm.target import Target
 from lowering.simt.devices import Device, Family
 from lowering.spirv.generate import PRIVATE, TRIPLE, assembly, layout
 from qdtrace.analysis.machine import GPU
-from qdtrace.backend import TaskReport
+from qdtrace.backend import Backend, TaskReport
 from qdtrace.errors import BackendError
 
 if TYPE_CHECKING:
     from qdtrace.config import Options
-    from qdtrace.ir.program import Program, Task
+    from qdtrace.ir.program import Task
 
 
 def _number(name: str, function: str) -> str:
@@ -91,9 +91,9 @@ class SpirvBackend(GpuBackend):
     def __init__(self) -> None:
         super().__init__(device, _no_driver)
 
-    def texts(self, program: Program, options: Options, dialect: str) -> list[str]:
-        """Returns the code of each task."""
-        return [self.text(task, options, dialect) for task in program.tasks]
+    # of each task: there are no series, which a driver would launch
+    texts = Backend.texts
+    reports = Backend.reports
 
     def text(self, task: Task, options: Options, dialect: str) -> str:
         """Returns the code of a task: before LLVM's passes (`llvm`), or SPIR-V assembly.
@@ -112,7 +112,3 @@ class SpirvBackend(GpuBackend):
         """Returns how a task is launched, and what it costs."""
         code = self.emit(task, options)
         return TaskReport("llvm", code.reason, code.cost, code.lanes, code.scratch_bytes - code.stack_bytes)
-
-    def reports(self, program: Program, options: Options) -> list[TaskReport]:
-        """Returns how each task is launched, and what it costs."""
-        return [self.describe(task, options) for task in program.tasks]
