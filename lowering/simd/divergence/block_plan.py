@@ -6,8 +6,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
-from lowering.llvm.facts import TaskFacts
 from lowering.plan.sums import Where
+from lowering.simd.derived_facts import DerivedFacts
 from lowering.simd.divergence.in_blocks import block_memory, look_task, rows_task
 from lowering.simd.divergence.ordering import repeatable
 from lowering.simd.divergence.span_parts import cut_spans
@@ -15,12 +15,12 @@ from lowering.simd.lane_facts import LaneFacts
 from lowering.simd.shape import LONG_BODY, Shape, choose_shape
 from qdtrace.analysis.uniformity import Uniformity, analyse_uniformity
 from qdtrace.frozen import frozen, mutable
-from qdtrace.ir.faults import checks_of
 from qdtrace.ir.program import Eqn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lowering.llvm.facts import TaskFacts
     from lowering.llvm.options import EmitOptions
     from lowering.llvm.target import Target
     from lowering.simd.accumulation.plan import AccumulationPlan
@@ -30,13 +30,10 @@ if TYPE_CHECKING:
 
 
 @mutable(eq=False)
-class PartFacts(TaskFacts):
+class PartFacts(DerivedFacts):
     """Facts about a part of a task: it takes the references of the whole, then those that parts share."""
 
-    whole: TaskFacts
     shared: tuple[Var, ...]
-    origins: Mapping[Eqn, Eqn]
-    """Maps checks of the part to the original checks, if they differ."""
 
     @cached_property
     def refs(self) -> tuple[Var, ...]:
@@ -47,16 +44,6 @@ class PartFacts(TaskFacts):
     def written(self) -> frozenset[Var]:
         """The references that some part writes."""
         return self.whole.written.union(self.shared)
-
-    @property
-    def ref_count(self) -> int:
-        """The number of references in the table of the whole task."""
-        return self.whole.ref_count
-
-    @cached_property
-    def check_numbers(self) -> dict[Eqn, int]:
-        """The numbers of the checks in the whole task."""
-        return {e: self.whole.check_numbers[self.origins.get(e, e)] for e in checks_of(self.task)}
 
 
 @mutable(eq=False)
@@ -119,8 +106,8 @@ def plan_blocks(
         shared, origins = (*memory, *(spans.kept if spans else ())), spans.origins if spans else dict[Eqn, Eqn]()
         uniformity = analyse_uniformity(part)
         if ordered:
-            return PartPlan(OrderedFacts(part, facts, shared, origins), shape, uniformity)
-        own = PartFacts(part, facts, shared, origins)
+            return PartPlan(OrderedFacts(part, facts, origins, shared), shape, uniformity)
+        own = PartFacts(part, facts, origins, shared)
         found = choose_shape(LaneFacts(own, uniformity), target, options, None)
         # copies in slots have room for inactive lanes of the whole
         found = replace(found, width=min(found.width, shape.width))

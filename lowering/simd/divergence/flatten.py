@@ -21,14 +21,12 @@ loop that is made.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from lowering.llvm.facts import TaskFacts
+from lowering.simd.derived_facts import DerivedFacts
 from lowering.simd.divergence.refill import find_refill
 from qdtrace.analysis.cost import code_size
 from qdtrace.frozen import mutable
-from qdtrace.ir.faults import checks_of
 from qdtrace.ir.primitives import CELL, FOR, IF, TELL, WHILE
 from qdtrace.ir.program import Block, Eqn, Literal, Var, literal
 from qdtrace.ir.rebuild import Copier
@@ -36,8 +34,9 @@ from qdtrace.ir.types import DType
 from qdtrace.ir.walk import free_vars, is_rare, walk_inside
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
+    from lowering.llvm.facts import TaskFacts
     from lowering.llvm.target import Target
     from lowering.simd.lane_facts import LaneFacts
     from qdtrace.ir.program import Atom
@@ -50,23 +49,10 @@ STEPS_SIZE = 200
 
 
 @mutable(eq=False)
-class FlatFacts(TaskFacts):
-    """Facts about a flattened task, with the references and the numbers of checks of the task that it was made of."""
+class FlatFacts(DerivedFacts):
+    """Facts about a flattened task, made of the nested one."""
 
-    nested: TaskFacts
-    origins: Mapping[Eqn, Eqn]
-    """The equation that each equation of the new loop is a copy of."""
     reason: ClassVar[str] = ", nested loops as one"
-
-    @cached_property
-    def refs(self) -> tuple[Var, ...]:
-        """The references of the nested task, in its order."""
-        return self.nested.refs
-
-    @cached_property
-    def check_numbers(self) -> dict[Eqn, int]:
-        """The numbers of the checks in the nested task."""
-        return {e: self.nested.check_numbers[self.origins.get(e, e)] for e in checks_of(self.task)}
 
 
 class _State(NamedTuple):

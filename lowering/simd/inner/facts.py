@@ -6,9 +6,9 @@ from collections import Counter
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from lowering.llvm.facts import TaskFacts
 from lowering.llvm.types import MEMORY, PRIVATE
 from lowering.plan.sums import Where
+from lowering.simd.derived_facts import DerivedFacts
 from lowering.simd.inner.scans import scan_of, scheduled
 from qdtrace.analysis.index.injectivity import Injectivity
 from qdtrace.analysis.index.trips import loop_values
@@ -24,6 +24,7 @@ from qdtrace.ir.walk import is_innermost, used_in_block
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lowering.llvm.facts import TaskFacts
     from lowering.plan.sums import Sums
     from qdtrace.analysis.index.affine import AffineForms
     from qdtrace.ir.program import Atom
@@ -33,15 +34,8 @@ SUMMED = frozenset({DType.f32, DType.f64, DType.i32, DType.i64, DType.u32, DType
 
 
 @mutable(eq=False)
-class InnerFacts(TaskFacts):
+class InnerFacts(DerivedFacts):
     """Facts about a loop as a task over its trips; values from outside of it are as in the task around it."""
-
-    whole: TaskFacts
-
-    @property
-    def ref_count(self) -> int:
-        """The number of references in the table of the whole task."""
-        return self.whole.ref_count
 
     @cached_property
     def forms(self) -> AffineForms:
@@ -52,11 +46,6 @@ class InnerFacts(TaskFacts):
     def definitions(self) -> dict[Var, Eqn]:
         """The equations that bind the whole task's variables."""
         return self.whole.definitions
-
-    @cached_property
-    def check_numbers(self) -> dict[Eqn, int]:
-        """The numbers of the whole task's checks."""
-        return self.whole.check_numbers
 
     @cached_property
     def exclusive_accums(self) -> frozenset[Var]:
@@ -118,7 +107,7 @@ def _inner_loop(facts: TaskFacts, eqn: Eqn, sums: Sums, reassociates: bool) -> I
     if not _trips_are_apart(facts, eqn, uniformity, sums):
         return None
     descends = bool(scans) and values.step < 0
-    return InnerLoop(eqn, InnerFacts(task, facts), uniformity, first, values.count, tuple(ops), scans, descends)
+    return InnerLoop(eqn, InnerFacts(task, facts, {}), uniformity, first, values.count, tuple(ops), scans, descends)
 
 
 def _operation(
