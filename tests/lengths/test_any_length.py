@@ -24,7 +24,7 @@ from qdtrace.compose.staged_program import StagedProgram
 from qdtrace.config import options_from
 from qdtrace.ir.parser import parse_program
 from qdtrace.lengths import calls
-from qdtrace.lengths.memory import on_host
+from qdtrace.lengths.memory import Form, on_host
 from tests.lengths.programs import arguments, function_of
 
 pytestmark = pytest.mark.cpu
@@ -282,6 +282,19 @@ def test_calls_of_one_length_with_other_types(monkeypatch: pytest.MonkeyPatch) -
         one(x[:n], 0.5)
     for x, factor in product((*xs, *xs[::-1]), (0.5, 2, jnp.full((), 2.0))):
         same_bits(one(x, factor), each(x, factor))
+
+
+@pytest.mark.full
+def test_lengths_that_do_not_come_back_leave_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def count() -> int:
+        gc.collect()
+        return sum(isinstance(x, Form) for x in gc.get_objects())
+
+    monkeypatch.setattr(calls, "KEPT", 8)
+    one, before = qd.jit(scaled, sizes="any"), count()
+    for n in range(20, 60):
+        one(ones(n), 0.5)
+    assert count() - before == 8
 
 
 @pytest.mark.full
