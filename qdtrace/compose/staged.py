@@ -48,12 +48,14 @@ class Programs:
 
     def may_fail(self) -> bool:
         """Returns whether a program has a check that no pass has proven."""
-        for program in () if self._fails else tuple(self.suspects):
+        if self._fails:
+            return True
+        for program in tuple(self.suspects):
             if program.may_fail:
                 self._fails = True
-                break
+                return True
             self.suspects.pop(program, None)  # another thread may have been here
-        return self._fails
+        return False
 
     def settle(self, arguments: object) -> None:
         """Tells the doubts that the arguments of a call decide."""

@@ -44,7 +44,6 @@ LOOKING = (
 )  # fmt: skip
 """Settings of JAX by which it looks at each call and its arrays, or places them."""
 UNSET = frozenset((False, None, "allow"))
-_NEVER: Sequence[Form] = ()
 _looking = operator.attrgetter(*LOOKING)
 
 
@@ -126,9 +125,12 @@ class Calls:
         """Returns what a call on such arguments needs, and its adjoint of those in `moved`; None to compile it."""
         with self._lock:
             types = (structure, compat.settings(), moved, *map(_type_of, leaves))
-            found = self._met.get(types, _NEVER)  # each look at the types asks all arguments for their hash
-            if found is not _NEVER:
-                if len(self._met) > KEPT // 2:
+            try:
+                found = self._met[types]  # one look, as each asks all arguments for their hash
+            except KeyError:
+                pass
+            else:
+                if len(self._met) > KEPT // 2:  # before, none is forgotten soon, and the order costs a look
                     self._met.move_to_end(types)
                 return found
             kinds = [_kind_of(x) for x in leaves]

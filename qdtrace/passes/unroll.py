@@ -72,8 +72,10 @@ class _Apart:
         """Values that are constants once short loops are unrolled."""
         self.arrays: set[Atom] = set()
         self._rejected: set[Atom] = set()
+        self._most = max(machine.unrolled_away.trips, machine.scalars_of_rows)
+        """Most elements of an array that become values for loops which run once in an iteration."""
         self._of_rows: set[Atom] = set()
-        """Indices that run over more elements than a row of scalars has, once in an iteration, and what they make."""
+        """Indices that run over more elements than that, once in an iteration, and what they make."""
         self._rows: set[Atom] = set()
         self._picked: set[Atom] = set()
         """Arrays of which an element is met outside of loops."""
@@ -86,7 +88,6 @@ class _Apart:
             facts.update([new for old, new in env.items() if old in facts])
 
     def _visit(self, block: Block, *, repeated: bool) -> None:
-        most = max(self._machine.unrolled_away.trips, self._machine.scalars_of_rows)
         for eqn in block.eqns:
             prim = eqn.primitive
             if prim is CELL:
@@ -102,15 +103,15 @@ class _Apart:
                     self._picked.add(eqn.invars[0])
             elif prim is FOR and self._may_go(eqn):
                 self.known.add(eqn.index)
-                if not repeated and _elements(eqn) > most:
+                if not repeated and _elements(eqn) > self._most:
                     self._of_rows.add(eqn.index)
             elif not eqn.blocks and self._all_known(eqn.invars):
                 self.known.update(eqn.outvars)
                 if not self._of_rows.isdisjoint(eqn.invars):
                     self._of_rows.update(eqn.outvars)
-            repeats = prim is WHILE or (prim is FOR and _loops_in(eqn) > 1)
+            inside = repeated or prim is WHILE or (prim is FOR and _loops_in(eqn) > 1)
             for inner in eqn.blocks:
-                self._visit(inner, repeated=repeated or repeats)
+                self._visit(inner, repeated=inside)
 
     def _may_go(self, loop: Eqn) -> bool:
         trips = trip_count(*loop.bounds)

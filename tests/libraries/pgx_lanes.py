@@ -15,12 +15,12 @@ with jax.enable_x64(False):  # it knows numbers of 32 bits alone
 
 
 def played(name, words, moves):
-    """Returns what a player sees, may do and has won after some moves."""
     with jax.enable_x64(False):
         return play(GAMES[name], jax.random.wrap_key_data(words), moves)
 
 
 def play(game, key, moves):
+    """Returns what a player sees, may do and has won after some moves."""
 
     def move(state, key):
         allowed = jnp.where(state.legal_action_mask, 0.0, -jnp.inf)
