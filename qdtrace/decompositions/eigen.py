@@ -134,6 +134,40 @@ def _normal(v: Any) -> Any:
     return v * (conj(largest) / jnp.abs(largest))
 
 
+def _in_pairs(w: Any, noise: Any) -> tuple[Any, Any]:
+    """Returns eigenvalues of a real matrix, complex ones in exact pairs, and for each the row whose conjugate it is.
+
+    The iterations are complex and make the two of a pair apart, each with an error of its own, as LAPACK's real ones
+    do not. The row is the eigenvalue's own where it is real, the upper one of its pair, or has no partner near: a
+    multiple eigenvalue falls apart in any direction.
+    """
+    n = w.shape[0]
+    rows = jnp.arange(n, dtype=jnp.int32)
+    w = lax.complex(w.real, jnp.where(jnp.abs(w.imag) <= noise, 0, w.imag))
+
+    def pair(k: Any, state: Any) -> Any:
+        w, free, twin = state
+        upper = w[k]
+        apart = jnp.where(free, jnp.abs(w - conj(upper)), jnp.inf)
+        j = lax.argmin(apart, 0, jnp.int32)
+        found = (upper.imag > 0) & (apart[j] <= upper.imag)
+        mean = 0.5 * (upper + conj(w[j]))
+        is_lower, is_upper = found & (rows == j), found & (rows == k)
+        w = jnp.where(is_upper, mean, jnp.where(is_lower, conj(mean), w))
+        return w, free & ~is_lower, jnp.where(is_lower, k, twin)
+
+    w, _, twin = lax.fori_loop(0, n, pair, (w, w.imag < 0, rows))
+    return w, twin
+
+
+def _real_or_twin(v: Any, w: Any, twin: Any, noise: Any) -> Any:
+    """Returns eigenvectors of a real matrix as columns: those of a pair conjugate, those of real eigenvalues real."""
+    n = w.shape[0]
+    v = jnp.where(twin == jnp.arange(n), v, conj(v[:, twin]))
+    is_real = (w.imag == 0) & (jnp.max(jnp.abs(v.imag), 0) <= noise)
+    return lax.complex(v.real, jnp.where(is_real, 0, v.imag))
+
+
 @decomposition(
     "eig",
     ignores={
@@ -154,17 +188,18 @@ def eig(a: Any, *, compute_left_eigenvectors: bool, compute_right_eigenvectors: 
     scale = jnp.where((largest > 0) & (largest < jnp.inf), largest, 1)
     t, z = triangle_of(a / scale + jnp.zeros((), jnp.result_type(a, jnp.complex64)))
     w = jnp.diag(t)
-    if real:
-        # of a real matrix: what is as small as the error of the iterations is zero
-        noise = 8 * n * jnp.finfo(a.dtype).eps * jnp.sqrt(jnp.sum(jnp.square(jnp.abs(w))))
-        w = lax.complex(w.real, jnp.where(jnp.abs(w.imag) <= noise, 0, w.imag))
-    out = [w * scale]
+    vectors = []
     if compute_left_eigenvectors:
         turned = conj(t).T[::-1, ::-1]
-        out.append(_normal(z @ _solutions(turned)[::-1, ::-1]))
+        vectors.append(_normal(z @ _solutions(turned)[::-1, ::-1]))
     if compute_right_eigenvectors:
-        out.append(_normal(z @ _solutions(t)))
-    return tuple(out)
+        vectors.append(_normal(z @ _solutions(t)))
+    if real:
+        # of a real matrix: what is as small as the error of the iterations is zero
+        roundings = 8 * n * jnp.finfo(a.dtype).eps
+        w, twin = _in_pairs(w, roundings * jnp.sqrt(jnp.sum(jnp.square(jnp.abs(w)))))
+        vectors = [_real_or_twin(v, w, twin, roundings) for v in vectors]
+    return (w * scale, *vectors)
 
 
 @decomposition("schur", assumes={"sort_eig_vals": False, "select_callable": None})

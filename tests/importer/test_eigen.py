@@ -62,6 +62,32 @@ def test_eigenvalues_and_vectors(n, dtype):
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("n", [2, 5])
+@pytest.mark.parametrize("dtype", ["f32", "f64"], indirect=True)
+def test_complex_eigenvalues_of_real_matrices_are_exact_pairs(n, dtype):
+    a = matrices(n, dtype)
+    f = lambda a: linalg.eig(a, compute_left_eigenvectors=True, compute_right_eigenvectors=True)  # noqa: E731
+    for w, left, right in zip(*imported(f, a)(a), strict=True):
+        for value, by_left, by_right in zip(w, left.T, right.T, strict=True):
+            (twin,) = np.flatnonzero(w == np.conj(value)) if value.imag else (None,)
+            if twin is None:
+                assert not by_left.imag.any()
+                assert not by_right.imag.any()
+            else:
+                np.testing.assert_array_equal(left[:, twin], np.conj(by_left))
+                np.testing.assert_array_equal(right[:, twin], np.conj(by_right))
+
+
+def test_a_multiple_eigenvalue_that_falls_apart_keeps_its_distance():
+    # 1 + 2i and 1 - 2i, each twice with one vector: what falls apart moves by the square root of a rounding
+    block = np.array([[1, 2], [-2, 1]])
+    a = np.block([[block, np.eye(2)], [np.zeros((2, 2)), block]]).astype(np.float32)[None]
+    (w,) = imported(jnp.linalg.eigvals, a)(a)
+    assert distance(w[0], [1 + 2j, 1 + 2j, 1 - 2j, 1 - 2j]) <= 4 * np.finfo(np.float32).eps ** 0.5
+    assert distance(w[0], np.conj(w[0])) == 0
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("n", [1, 3, 4])
 def test_schur_form(n):
     a = matrices(n, np.complex64)
