@@ -1,12 +1,14 @@
 # Every target installs what it needs, and no more, into a virtual environment: extras of pyproject.toml, from a package
-# index, by uv where that is on PATH (UV= takes pip). PYTHON picks the interpreter (3.11 to 3.13); ARGS goes to the command
-# behind the target.
+# index, by uv of PATH or put into that environment first (UV= takes pip). PYTHON picks the interpreter (3.11 to 3.13); ARGS
+# goes to the command behind the target.
 SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	"$$p" -c '$(SUPPORTED)' 2>/dev/null && { echo "$$p"; break; }; done)
 VENV ?= .venv
 BENCH_VENV ?= .venv-bench
-UV ?= $(shell command -v uv)
+ifeq ($(origin UV),undefined)
+UV := $(or $(shell command -v uv),fetched)
+endif
 WORKERS ?= 2
 ARGS ?=
 PORT ?= 8000
@@ -76,7 +78,12 @@ FOUND = $$(command -v $(PYTHON))
 ifeq ($(UV),)
 MADE = $(FOUND) -m venv $(@D)
 PUT = $(@D)/bin/python -m pip install -qq --no-compile
-HOW = pip, which takes a minute or two; uv on PATH would take seconds
+HOW = pip, which takes a minute or two
+else ifeq ($(UV),fetched)
+# by pip, which takes a minute or two, where uv is not to be had or does not reach the index
+MADE = $(FOUND) -m venv $(@D); $(@D)/bin/python -m pip install -qq --no-compile uv || true
+PUT = $(@D)/bin/uv pip install -q --python $(@D)/bin/python -e ".[$(EXTRAS)]" || $(@D)/bin/python -m pip install -qq --no-compile
+HOW = uv, which is put there first
 else
 MADE = $(UV) venv -q --seed --allow-existing --python $(FOUND) $(@D)
 PUT = $(UV) pip install -q --python $(@D)/bin/python
@@ -87,7 +94,7 @@ endif
 define install
 @test -n "$(PYTHON)" || { echo "needs Python 3.11, 3.12 or 3.13 on PATH (or PYTHON=/path/to/one)"; exit 1; }
 @echo "$(@D): installs this package with $(EXTRAS), by $(HOW)"
-@flock pyproject.toml sh -ec 'test -x $(@D)/bin/python || $(MADE); $(PUT) -e ".[$(EXTRAS)]"'
+@flock pyproject.toml sh -ec 'test -x $(@D)/bin/python || { $(MADE); }; $(PUT) -e ".[$(EXTRAS)]"'
 @touch $@
 endef
 
