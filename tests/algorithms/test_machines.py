@@ -38,6 +38,7 @@ def test_tasks_have_no_races_and_read_what_was_stored() -> None:
     np.testing.assert_array_equal(largest, np.maximum.accumulate(X))
 
 
+@pytest.mark.full
 def test_a_comprehension_may_hold_what_runs_as_tasks() -> None:
     """Loops of this package are no loops of the function that calls it: nothing of that is watched."""
     sizes = [LEAST, LEAST]

@@ -142,6 +142,7 @@ def test_aliases(part: int) -> None:
 
 
 @pytest.mark.parametrize("part", range(2))
+@pytest.mark.full
 def test_forms(part: int) -> None:
     """A form without terms of its own kind has the value of its variable, for all values of its variables."""
     proved = 0

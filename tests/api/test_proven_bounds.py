@@ -32,6 +32,7 @@ def lowered(name: str) -> list[StagedProgram]:
     return qd.jit(lambda *xs: fn(qd, *xs)).lower(*given).programs
 
 
+@pytest.mark.full
 def test_most_accesses_of_the_corpus_are_proven() -> None:
     found = {name: counts(lowered(name)) for name in BODIES}
     proven, total = (sum(c[k] for c in found.values()) for k in (0, 1))

@@ -173,6 +173,7 @@ NESTS = {
     "name", [n if n in ("linear", "clipped product") else pytest.param(n, marks=pytest.mark.full) for n in BACKWARD]
 )
 @pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.full
 def test_bodies(name, compiled):
     """What a function is forward where its adjoints go by a rule are the steps of the rule, not of the function."""
     ours, jaxs = in_two_loops(ruled(name))

@@ -58,6 +58,7 @@ LONG = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(100, 160)]
 
 @pytest.mark.sample(3, full=18)
 @pytest.mark.parametrize("seed", [*range(10), *LONG])
+@pytest.mark.full
 def test_as_lanes(seed: int) -> None:
     function, rng = drawn(seed), np.random.default_rng(seed)
     x = rng.uniform(0.5, 1.5, LANES)

@@ -26,6 +26,7 @@ def check(seed: int) -> None:
     assert np.vdot(np.asarray(got, float), step) == np.vdot(weight.astype(float), slope), program
 
 
+@pytest.mark.full
 def test_random_programs():
     for seed in range(drawn(6)):
         check(seed)

@@ -40,6 +40,7 @@ def check(table, names, gradient=jax.grad, limit=1e-9):
 
 @pytest.mark.sample(full=2)
 @pytest.mark.parametrize("names", groups(ELEMENTARY, 25), ids=lambda names: names[0])
+@pytest.mark.full
 def test_of_a_number(names):
     check(ELEMENTARY, names)
 

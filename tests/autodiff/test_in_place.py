@@ -75,6 +75,7 @@ def refused(f, floats, rest):
 @pytest.mark.cpu
 @pytest.mark.sample(16, full=3)
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.full
 def test_gradients(name):
     (refused if name in UNKNOWN else check)(*PROGRAMS[name])
 

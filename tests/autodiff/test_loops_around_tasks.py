@@ -84,6 +84,7 @@ def test_complex_numbers_that_the_loop_looks_at(n):
             np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.full
 def test_reverse_mode_in_the_adjoints():
     def of_adjoints(f):
         return jax.grad(lambda ct: (jax.vjp(lambda x: f(x, 5, 1.1), X)[1](ct)[0] ** 2).sum())(X + 1)

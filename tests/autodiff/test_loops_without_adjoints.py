@@ -144,6 +144,7 @@ def test_more_random_programs(seed):
 
 
 @pytest.mark.cpu
+@pytest.mark.full
 def test_a_factor_whose_derivative_is_a_rule_is_made_once():
     """The walk back neither keeps what the factorisation overwrites nor runs it again."""
 

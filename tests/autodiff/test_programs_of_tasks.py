@@ -85,6 +85,7 @@ def test_array_code_in_the_loop_and_around_it():
 
 
 @pytest.mark.parametrize("c", [0.7, -0.7])
+@pytest.mark.full
 def test_conditions_around_loops(c):
     @qd.jit
     def ours(x, c):

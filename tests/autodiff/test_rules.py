@@ -80,6 +80,7 @@ LONG = ("expm", "eigenvectors", "svd", "solve", "slogdet")
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in LONG)) for n in (*OF_SCALARS, *OF_VECTORS)]
 )
+@pytest.mark.full
 def test_like_vmap(name):
     f, a = (OF_SCALARS[name], X) if name in OF_SCALARS else (OF_VECTORS[name], V)
     ones = np.ones_like(a)

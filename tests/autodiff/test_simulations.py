@@ -36,6 +36,7 @@ def test_gradients(name):
 
 
 @pytest.mark.parametrize("name", ["mass_spring", "elastic", "wave", "billiards"])
+@pytest.mark.full
 def test_descent(name):
     loss, parameters, rate = PROGRAMS[name]
     both = jax.jit(jax.value_and_grad(loss))

@@ -112,6 +112,7 @@ def test_a_definite_matrix_of_complex_numbers() -> None:
     np.testing.assert_allclose(along.real, jnp.sum(weights * tangent).real, rtol=1e-10)
 
 
+@pytest.mark.full
 def test_many_right_sides_stay_in_memory() -> None:
     """They were written out as scalars, once for the value and once for each derivative."""
 

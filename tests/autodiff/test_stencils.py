@@ -38,6 +38,7 @@ def compare(stencil: Stencil, seed: int, *, second: bool) -> None:
 
 
 @pytest.mark.parametrize("first", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(100, 900, 100))])
+@pytest.mark.full
 def test_random_stencils(wide_oracle: None, monkeypatch: pytest.MonkeyPatch, first: int) -> None:
     """Every second program has inner elements apart, every third is differentiated twice; values are kept in some."""
     for seed in range(first, first + (100 if first else 3)):

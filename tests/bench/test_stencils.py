@@ -31,6 +31,7 @@ def test_a_work(work: Work) -> None:
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5 * float(abs(want).max()))
 
 
+@pytest.mark.full
 def test_adjoints_write_only_memory_of_their_own() -> None:
     """They accumulate nowhere, and clear no adjoint of what the value stored, which XLA would copy for it."""
     for work in WORKS.values():

@@ -84,6 +84,7 @@ def test_many_blocks_end_in_a_full_collection(collector, monkeypatch):
     assert [ref() is None for ref in lost[:4]] == [True] * 4
 
 
+@pytest.mark.full
 def test_small_blocks_leave_ages_alone(collector, monkeypatch):
     monkeypatch.setattr(gc, "freeze", lambda: pytest.fail("was called"))
     with paused_garbage_collection():

@@ -95,6 +95,7 @@ def each(f: Callable[..., Any], x: Any, keys: Any) -> np.ndarray:
 @pytest.mark.sample(4, full=2)
 @over_keys
 @pytest.mark.parametrize("options", [{}, {"debug": True}], ids=["compiled", "debug"])
+@pytest.mark.full
 def test_idle_lanes_do_not_fail(f: Callable[..., Any], options: dict[str, Any]) -> None:
     with qd.options(**options):
         for keys in (KEYS, KEYS[-2:], KEYS[:2]) if not options else (KEYS,):

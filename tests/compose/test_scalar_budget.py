@@ -63,6 +63,7 @@ def test_arrays_of_short_axes_are_rows_where_nothing_loops(shape: tuple[int, ...
 
 
 @pytest.mark.cpu
+@pytest.mark.full
 def test_many_arrays_are_fewer_scalars(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step of Jumanji's BinPack has 2,000 equations on arrays of 40 beside a scan: 69,000 lines, a minute."""
 

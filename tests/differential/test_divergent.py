@@ -69,6 +69,7 @@ def test_time_steps() -> None:
     one()
 
 
+@pytest.mark.full
 def test_many_time_steps_have_the_choice() -> None:
     reasons: list[str] = []
 

@@ -53,6 +53,7 @@ def check(kind: str, factor: int, *, optimised: bool) -> None:
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.full
 def test_as_drawn(kind: str) -> None:
     check(kind, 1, optimised=False)
 

@@ -18,6 +18,7 @@ def text_of(name: str) -> str:
     return inspect.getdoc(public if callable(public) else type(public)) or ""
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", ["__init__", *qd.__all__])
 def test_the_example_of_a_name_runs(name: str) -> None:
     text = (qd.__doc__ or "") if name == "__init__" else text_of(name)

@@ -82,7 +82,7 @@ def run_programs(page: Path, folder: Path) -> dict[str, Any]:
     return names
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("page", [pytest.param(p, marks=[pytest.mark.full] * (p.name in LONG)) for p in PAGES], ids=str)
 def test_every_program_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

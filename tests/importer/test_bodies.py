@@ -38,6 +38,7 @@ def oracle(name):
 @pytest.mark.sample(2, full=4)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["f32", "f64"])
 @pytest.mark.parametrize("name", BODIES)
+@pytest.mark.full
 def test_body(name, dtype):
     fn, args = BODIES[name]
     with jax.enable_x64(dtype is np.float64):

@@ -97,6 +97,7 @@ def of_bodies(f: Callable[..., Any], *points: np.ndarray) -> Any:
 @pytest.mark.parametrize("mapped", [of_lanes, of_bodies])
 @pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
 @pytest.mark.parametrize("operands", ["c", "cc", "cr", "rc"])
+@pytest.mark.full
 def test_ends_are_those_of_jax(operands: str, dtype: Any, mapped: Callable[..., Any]) -> None:
     table = ONE if len(operands) == 1 else TWO
     with jax.enable_x64(dtype is np.complex128):

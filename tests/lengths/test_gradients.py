@@ -192,6 +192,7 @@ def test_an_index_outside_of_its_array() -> None:
     close(gradient(x, y, k), jax.grad(partial(loss, of_gathered))(x, y, k))
 
 
+@pytest.mark.full
 def test_an_array_of_numpy_that_changes_before_adjoints_are_asked_for() -> None:
     f = qd.jit(gathered, sizes="any")
 

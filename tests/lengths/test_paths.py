@@ -314,6 +314,7 @@ def _expression(rng: np.random.Generator, depth: int, n: Any, m: Any) -> Any:
 
 @pytest.mark.sample(8, full=4)
 @pytest.mark.parametrize("seed", range(24))
+@pytest.mark.full
 def test_random_arithmetic(seed: int) -> None:
     def f(x: Any, y: Any) -> Any:
         rng, (n, m) = np.random.default_rng(seed), (x.shape[0], y.shape[0])

@@ -100,6 +100,7 @@ def test_one_message_of_several(start, message) -> None:
     np.testing.assert_allclose(qd.vmap(chosen)(X[:5]), X[:5] ** 2)
 
 
+@pytest.mark.full
 def test_not_thrown_is_no_error() -> None:
     values, results = qd.vmap(lambda a: root(a, throw=False))(X)
     assert results.dtype == np.int32

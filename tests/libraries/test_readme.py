@@ -8,12 +8,14 @@ import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import qdtrace as qd
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 
 
+@pytest.mark.full
 def test_the_program_of_the_readme() -> None:
     blocks = README.read_text().split("```")
     (program,) = [b for b in blocks if b.startswith("python") and "diffrax." in b]

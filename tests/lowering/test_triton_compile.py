@@ -85,6 +85,7 @@ def codes(text: str):
 
 
 @pytest.mark.parametrize("device", NVIDIA)
+@pytest.mark.full
 def test_streams_load_and_store_sixteen_bytes(device: str):
     (code,) = codes(STREAM)
     (kernel,) = compile_kernels(code, device)

@@ -131,6 +131,7 @@ def fired_over_all(dtype: str) -> Counter[str]:
 
 
 @pytest.mark.parametrize("dtype", ["i8", "u8"])
+@pytest.mark.full
 def test_templates_stay_equal(dtype: str) -> None:
     assert fired_over_all(dtype)
 

@@ -121,6 +121,7 @@ def test_functions_that_are_called_are_read() -> None:
     np.testing.assert_allclose(pattern.to_scipy(values).toarray(), jax.hessian(both)(x, k), rtol=1e-5)
 
 
+@pytest.mark.full
 def test_other_arguments_are_told(pattern: qd.Sparsity) -> None:
     values = qd.sparse_hessian(springs, pattern)
     with pytest.raises(qd.TraceValueError, match=r"pattern's sizes \(float32\[5, 2\], .*got float32\[6, 2\]"):

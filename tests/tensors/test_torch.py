@@ -435,6 +435,7 @@ def test_what_is_no_array_is_refused() -> None:
         qd.torch(3)  # type: ignore[arg-type]
 
 
+@pytest.mark.full
 def test_older_batches_are_refused_with_the_newer_ones() -> None:
     x = torch.ones(3, requires_grad=True)
     out = qd.torch(lambda x: x * 2)(x)
