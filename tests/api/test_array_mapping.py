@@ -202,7 +202,7 @@ def compare(seed: int, mode: str) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.sample(full=2)
+@pytest.mark.sample(full=3)
 @pytest.mark.parametrize("seed", range(drawn(6)))
 @pytest.mark.parametrize("mode", ["batch", "auto"])
 def test_random_programs(seed: int, mode: str) -> None:

@@ -71,6 +71,7 @@ def test_one_step(name: str) -> None:
     check([name], (10, 10), derivative=False)
 
 
+@pytest.mark.sample(full=2)
 @pytest.mark.full
 @pytest.mark.parametrize("name", [name for name in STEPS if name != "until"])
 def test_derivatives_of_one_step(name: str) -> None:

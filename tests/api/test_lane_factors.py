@@ -63,7 +63,7 @@ def gradient(f: Any) -> Any:
     return jax.grad(lambda a: sum(jnp.sum(jnp.sin(y)) for y in jax.tree.leaves(f(a))))
 
 
-@pytest.mark.sample(full=3)
+@pytest.mark.sample(full=5)
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize(("count", "n"), [(PANEL, 7), (PANEL + 1, 17), (50, 8)])
 @pytest.mark.full

@@ -126,7 +126,7 @@ def test_kernels_give_what_the_batch_gives(name: str, n: int) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.sample(full=6)
+@pytest.mark.sample(full=10)
 @pytest.mark.parametrize("lanes", [1, 31, 1000])
 @pytest.mark.parametrize("n", [1, 7, 8, 13, 15, 16, 31, 32])
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -404,7 +404,7 @@ def lane_with_loops(seed: int) -> Callable[[Any], Any]:
 
 @pytest.mark.full
 @pytest.mark.usefixtures("as_on_a_gpu")
-@pytest.mark.sample(20, full=4)
+@pytest.mark.sample(20, full=6)
 @pytest.mark.parametrize("seed", range(40))
 def test_long_rows_behind_loops_are_the_whole_batch(seed: int) -> None:
     (x,), f = drawn([(70,)], 5), lane_with_loops(seed)

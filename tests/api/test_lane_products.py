@@ -47,7 +47,7 @@ def primitives(f: Any, *args: Any) -> list[str]:
     return [eqn.primitive.name for eqn in jax.make_jaxpr(with_products(f))(*args).eqns]
 
 
-@pytest.mark.sample(full=2)
+@pytest.mark.sample(full=3)
 @pytest.mark.parametrize(("lanes", "sizes"), SIZES)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.full

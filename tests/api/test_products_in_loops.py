@@ -95,7 +95,7 @@ def compare(seed: int, mode: str, *, second: bool = False) -> None:
         jax.tree.map(same, *(jax.jit(jax.grad(loss(f), (0, 1, 2)))(*args) for f in (ours, theirs)))
 
 
-@pytest.mark.sample(full=3)
+@pytest.mark.sample(full=5)
 @pytest.mark.parametrize("seed", range(drawn(6)))
 @pytest.mark.parametrize("mode", ["auto", "lanes", "batch"])
 @pytest.mark.full

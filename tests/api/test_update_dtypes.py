@@ -41,7 +41,7 @@ def wrong(op, x, v, got, want):
 
 
 @pytest.mark.full
-@pytest.mark.sample(5)
+@pytest.mark.sample(5, full=2)
 @pytest.mark.parametrize("pair", PAIRS)
 def test_accumulations(pair, operands):
     x, v = operands
@@ -60,7 +60,7 @@ def test_accumulations(pair, operands):
 
 
 @pytest.mark.full
-@pytest.mark.sample(3, full=2)
+@pytest.mark.sample(3, full=4)
 @pytest.mark.parametrize("pair", PAIRS)
 def test_statements_that_load_and_store(pair, operands):
     x, v = operands
@@ -81,7 +81,7 @@ def test_statements_that_load_and_store(pair, operands):
 
 
 @pytest.mark.full
-@pytest.mark.sample(3, full=2)
+@pytest.mark.sample(3, full=4)
 @pytest.mark.parametrize("pair", PAIRS)
 def test_lanes(pair, operands):
     x, v = operands

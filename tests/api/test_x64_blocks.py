@@ -69,6 +69,7 @@ def check(names: tuple[str, ...], *, exact: bool = True) -> None:
         same(jax.jit(lambda x: vjp(mapped, x))(X), slope, tolerance)
 
 
+@pytest.mark.sample(full=2)
 @pytest.mark.full
 @pytest.mark.parametrize("name", WIDE)
 def test_each_step_of_a_lane_keeps_64_bits(name: str) -> None:

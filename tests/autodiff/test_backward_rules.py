@@ -300,7 +300,7 @@ MOVING = [
 
 @pytest.mark.full
 @pytest.mark.parametrize(("name", "moves", "is_body", "order"), MOVING)
-@pytest.mark.sample(6, full=2)
+@pytest.mark.sample(6, full=4)
 def test_directions_that_move(name, moves, is_body, order):
     """The derivative by a direction was that of a linear rule, silently: now any other is refused there."""
 

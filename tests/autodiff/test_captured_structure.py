@@ -91,7 +91,7 @@ def made(kind, arrays):
     return f, lambda x: jax.vmap(lane)(jnp.arange(x.shape[0]), x)
 
 
-@pytest.mark.sample(full=3)
+@pytest.mark.sample(full=5)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.full

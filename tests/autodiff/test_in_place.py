@@ -73,7 +73,7 @@ def refused(f, floats, rest):
 
 
 @pytest.mark.cpu
-@pytest.mark.sample(16, full=3)
+@pytest.mark.sample(16, full=5)
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.full
 def test_gradients(name):
@@ -81,7 +81,7 @@ def test_gradients(name):
 
 
 @pytest.mark.cpu
-@pytest.mark.sample(full=2)
+@pytest.mark.sample(full=3)
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.full
 def test_gradients_where_tapes_and_rows_are_too_long(name, monkeypatch):

@@ -173,6 +173,7 @@ CASES = {
 }
 
 
+@pytest.mark.sample(full=2)
 @pytest.mark.full
 @pytest.mark.parametrize("name", CASES)
 def test_like_jax(name):

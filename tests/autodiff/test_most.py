@@ -69,7 +69,7 @@ def test_bytes(name):
 
 
 @pytest.mark.full
-@pytest.mark.sample(full=2)
+@pytest.mark.sample(full=4)
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("name", LOOPS)
 def test_gradients(name, machine):

@@ -106,7 +106,7 @@ def small(monkeypatch):
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("step", [*LINEAR, *OTHERS])
-@pytest.mark.sample(4)
+@pytest.mark.sample(4, full=2)
 def test_each(step):
     check([step], "once", 40)
 

@@ -29,6 +29,7 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_module, "alternate", lambda calls, *_: [once for call in calls if call() is not None])
 
 
+@pytest.mark.sample(full=2)
 @pytest.mark.parametrize("name", [n for n in WORKS if n not in ("first_call", "robots")])
 @pytest.mark.full
 def test_a_work_is_right_and_gives_rows(name: str) -> None:

@@ -92,7 +92,7 @@ def each(f: Callable[..., Any], x: Any, keys: Any) -> np.ndarray:
     return np.array([float(f(x, k)) for k in np.ravel(keys)]).reshape(np.shape(keys))
 
 
-@pytest.mark.sample(4, full=2)
+@pytest.mark.sample(4, full=3)
 @over_keys
 @pytest.mark.parametrize("options", [{}, {"debug": True}], ids=["compiled", "debug"])
 @pytest.mark.full

@@ -127,6 +127,7 @@ def _check(name: str, dtype: Any) -> None:
         check(fn, *args)
 
 
+@pytest.mark.sample(full=2)
 @pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.complex64], ids=lambda d: d.__name__)

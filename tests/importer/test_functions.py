@@ -15,7 +15,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning
 
 
 @pytest.mark.full
-@pytest.mark.sample(3)
+@pytest.mark.sample(3, full=2)
 @pytest.mark.parametrize("seed", range(20))
 def test_imported(seed: int) -> None:
     made = function(seed)

@@ -101,7 +101,7 @@ WAYS: dict[str, Callable[[Any], Callable[[Any], Any]]] = {
 
 
 @pytest.mark.full
-@pytest.mark.sample(6)
+@pytest.mark.sample(6, full=3)
 @pytest.mark.parametrize("name", CALLS)
 def test_what_is_made_of_no_elements_is_that_of_jax(name: str) -> None:
     """In all ways; a call has the derivative of two of them, the next call of the others."""

@@ -65,7 +65,7 @@ def drawn() -> dict[tuple[str, str], dict[Any, list[Case]]]:
     return found
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(4, full=2)
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_values(case: Case) -> None:
     check(case.fn, *case.args)

@@ -44,7 +44,7 @@ def test_error_against_mpmath(name: str, dtype: DType):
 
 
 @pytest.mark.full
-@pytest.mark.sample(4)
+@pytest.mark.sample(4, full=2)
 @pytest.mark.parametrize("name", CASES)
 def test_error_without_fused_multiply_add(name: str):
     for dtype in (DType.f32, DType.f64):

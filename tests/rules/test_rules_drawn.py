@@ -60,7 +60,7 @@ def imported(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 
 @pytest.mark.full
-@pytest.mark.sample(6)
+@pytest.mark.sample(6, full=3)
 @pytest.mark.parametrize("case", FIRST, ids=lambda c: c.name)
 def test_first_program(case: Case, imported: set[str]) -> None:
     (program,) = drawn(case, 1)
