@@ -28,6 +28,8 @@ class Format:
     """ln 2 in two parts, the first with 12 bits to spare: exponents times it are exact."""
     pi: tuple[float, ...]
     """Pi in three parts of full precision: their sum is good for 3 * (mantissa + 1) bits."""
+    pi_below: tuple[float, ...]
+    """The same with positive parts: each is the largest number that is not above what is left."""
     sqrt_half: int
     """Bits of the largest format number below sqrt(1/2)."""
 
@@ -39,8 +41,11 @@ _DIGITS = {
 }
 
 
-def split(name: str, kind: type[np.floating], parts: int, spare: int = 0) -> tuple[float, ...]:
-    """Splits a constant into a sum of numbers of a format, largest first; the first ends in `spare` zero bits."""
+def split(name: str, kind: type[np.floating], parts: int, spare: int = 0, *, below: bool = False) -> tuple[float, ...]:
+    """Splits a constant into a sum of numbers of a format, largest first; the first ends in `spare` zero bits.
+
+    No part is above what is left if they are `below` it.
+    """
     digits = _DIGITS[name].replace(".", "")
     numerator, denominator = int(digits), 10 ** (len(digits) - 1)
     result: list[float] = []
@@ -49,8 +54,11 @@ def split(name: str, kind: type[np.floating], parts: int, spare: int = 0) -> tup
         if k == 0 and spare:
             scale = 2.0 ** (np.finfo(kind).nmant - spare)
             part = math.floor(part * scale) / scale
-        result.append(part)
         over, under = part.as_integer_ratio()
+        if below and over * denominator > numerator * under:
+            part = float(np.nextafter(kind(part), kind(0)))
+            over, under = part.as_integer_ratio()
+        result.append(part)
         numerator, denominator = numerator * under - over * denominator, denominator * under
     return tuple(result)
 
@@ -59,7 +67,8 @@ def _format(name: str, kind: type[np.floating], sqrt_half: int) -> Format:
     info = np.finfo(kind)
     return Format(
         name, info.nmant, info.maxexp - 1, float(info.smallest_normal), 2.0 ** -(info.nmant + 3), f"i{info.bits}",
-        split("ln2", kind, 2), split("ln2", kind, 2, 12), split("pi", kind, 3), sqrt_half,
+        split("ln2", kind, 2), split("ln2", kind, 2, 12), split("pi", kind, 3),
+        split("pi", kind, 3, below=True), sqrt_half,
     )  # fmt: skip
 
 

@@ -6,8 +6,8 @@ the last bit of pi's first part. Beyond it x * 2/pi modulo 4 is taken from as ma
 beginning where the product is below 4 (M. H. Payne and R. N. Hanek, Radian reduction for trigonometric functions,
 1983), in a cold function. It needs no memory: the words are chosen by the bits of the exponent.
 
-In f32 sine and cosine up to that limit take half turns: |x| = k pi + r, or (k + 1/2) pi - r, with |r| <= pi/2, and one
-polynomial, whose sign the parity of k turns. That is two thirds of the instructions. Its coefficients are chosen so
+In f32 sine and cosine up to that limit take half turns: x = k pi + r, or |x| = (k + 1/2) pi - r, with |r| <= pi/2, and
+one polynomial, whose sign the parity of k turns. That is two thirds of the instructions. Its coefficients are chosen so
 that roundings near r = pi/2 do not exceed 1, and that the cosine of 0 is 1. Quarter turns stay where cold functions are
 inlined (kernels of GPUs): sine and cosine of one angle share them.
 """
@@ -130,10 +130,11 @@ def cos_by_quarters(b: Builder, x: Value) -> Value:
 def _sin_by_halves(b: Builder, x: Value, k: Value, sign: Value) -> Value:
     """sin(x - k pi) for |x - k pi| <= pi/2 + 0.013, with its sign bit changed by that of `sign`.
 
-    Operations next to the result are fused on every processor: a further rounding would take it beyond 1.
+    Operations next to the result are fused on every processor: a further rounding would take it beyond 1. Products of
+    k = 0 with the parts of pi are -0, so that x = -0 keeps its sign.
     """
     r, (cubic, *rest) = x, COEFFICIENTS["sin_half", "f32"]
-    for part in FORMATS[x.element].pi:
+    for part in FORMATS[x.element].pi_below:
         r = b.fma(k, -part, r)
     z = r * r
     y = b.fma(b.fma(z * z, b.poly(z, rest), z * cubic), r, r)
@@ -144,10 +145,9 @@ def sin(b: Builder, x: Value) -> Value:
     """Sine."""
     if x.element == "double":
         return sin_by_quarters(b, x)
-    size = b.abs(x)
-    k, n = b.round_scaled(size, 1 / math.pi)
-    y = _with_sign(b, _sin_by_halves(b, size, k, n << _TOP[x.element]), x)
-    return b.rarely_above(size, LIMITS[x.element], "sin_by_quarters", [y], x)[0]
+    k, n = b.round_scaled(x, 1 / math.pi)
+    y = _sin_by_halves(b, x, k, n << _TOP[x.element])
+    return b.rarely_above(b.abs(x), LIMITS[x.element], "sin_by_quarters", [y], x)[0]
 
 
 def cos(b: Builder, x: Value) -> Value:
