@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 from lowering.plan.sums import Where
 from lowering.simd.critical_path import cycles, vectors_to_fill
 from lowering.simd.divergence.one_lane import GATHERED, one_lane_is_faster
+from lowering.simd.divergence.refill import find_refill
 from lowering.simd.inner.choice import along_one_lane, choose_inner
 from lowering.simd.lane_facts import LaneFacts, is_quiet
 from lowering.simd.rows import find_row
 from qdtrace.analysis.cost import accesses, operations
 from qdtrace.analysis.uniformity import analyse_uniformity
 from qdtrace.frozen import frozen
+from qdtrace.ir.primitives import LOAD
+from qdtrace.ir.walk import walk_inside
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -41,7 +44,7 @@ WAITS = 2
 HELD = 64
 """The most values of three or four vectors; those that registers do not hold are in the nearest cache."""
 WAITING = 32
-"""The most lanes of three or four vectors where each waits for the last one."""
+"""The most lanes of three or four vectors where each waits for the last one and none takes further elements."""
 GAIN = 0.9
 """Three or four vectors that wait for each other take at most this fraction of the cycles of two."""
 ROW_USE = 0.75
@@ -179,6 +182,9 @@ def _side_by_side(lanes: LaneFacts, target: Target, width: int, *, sums: bool) -
     Loops that lanes leave at different times gain with AVX2, too: van der Pol (11 values) 0.76 (three), 0.74 (four), a
     branch of two functions (4) 0.8, 0.72, Kepler (6) 0.88, 0.9, its gradient (18) 0.9, 1.0. Quiet ones gain
     from three where lanes are numbers of 32 bits: Mandelbrot (8) 0.90, 1.05; with lanes of 64 bits 1.05, 1.2.
+    With AVX-512 64 lanes wait, which pays where they are refilled instead if trip counts spread: sine (2 values) 0.69
+    of the time of two with equal trips, 0.94 with geometric ones, Kepler 0.96, a fixed point (3) 0.9. It does not for
+    sums, which have no such choice (1.26 with few long trips), loads in the loop (1.38), and spilled values (1.37).
     """
     facts, pressure = lanes.facts, lanes.pressure
     if not facts.has_loops:
@@ -198,8 +204,19 @@ def _side_by_side(lanes: LaneFacts, target: Target, width: int, *, sums: bool) -
 def _wait_less(lanes: LaneFacts, target: Target, width: int, vectors: int) -> bool:
     """Returns whether so many vectors gain more in loops that lanes leave at different times than lanes lose."""
     are_numbers = vectors == 3 and target.packs_masks and width * 32 == target.vector_bits
-    if width * vectors > WAITING or (not are_numbers and any(map(is_quiet, lanes.divergent_loops))):
+    if not are_numbers and any(map(is_quiet, lanes.divergent_loops)):
+        return False
+    spills = vectors * lanes.pressure > target.registers
+    if width * vectors > WAITING and (spills or not _may_go_on(lanes, target)):
         return False
     varying, loops = lanes.uniformity.varying, lanes.facts.innermost_loops
     many, two = (sum(cycles(varying, loop, v) for loop in loops) for v in (vectors, 2))
     return many <= GAIN * two
+
+
+def _may_go_on(lanes: LaneFacts, target: Target) -> bool:
+    """Returns whether lanes that would wait long take further elements, as trip counts are measured (`refill`)."""
+    refill = None if lanes.facts.accums else find_refill(lanes, target, reduces=False)
+    if refill is None or not refill.measures:
+        return False
+    return not any(e.primitive is LOAD for e in walk_inside(refill.loop))

@@ -121,11 +121,24 @@ def leaving(operations: int, values: int = 0, divisions: int = 0) -> str:
     return f"{HEAD}{text}      yield {last}\n    store y r i\n  return y\n"
 
 
+def summed(text: str) -> str:
+    """The same with the sum of all results."""
+    return text.replace("store y r i", "accum[op=add] y r 0:i32")
+
+
+def loading(text: str) -> str:
+    """The same with a load in each iteration."""
+    return text.replace("      v1: f32 = mul c", "      l: f32 = load x 5:i32\n      v1: f32 = mul l")
+
+
 @pytest.mark.parametrize(
     ("text", "target", "vectors"),
     [
         pytest.param(leaving(40), "avx2", 4, id="32 lanes wait"),
-        pytest.param(leaving(40), "avx512", 2, id="64 lanes would wait"),
+        pytest.param(leaving(40), "avx512", 4, id="64 lanes wait, or take further elements"),
+        pytest.param(summed(leaving(40)), "avx512", 2, id="64 lanes of a sum would wait"),
+        pytest.param(loading(leaving(40)), "avx512", 2, id="64 lanes that load would wait"),
+        pytest.param(leaving(40, values=8), "avx512", 2, id="64 lanes whose values registers do not hold"),
         pytest.param(leaving(40, values=20), "avx2", 2, id="many values"),
         pytest.param(leaving(40, values=16), "avx2", 3, id="values of three vectors"),
         pytest.param(leaving(12, values=5), "avx2", 3, id="a quiet loop of 32-bit lanes"),
