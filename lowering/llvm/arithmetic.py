@@ -71,8 +71,13 @@ def _rem(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom,
     return elementary.call(o, "rem", d, [values])[0]
 
 
-def minimum(o: Ops, d: DType, a: str, b: str, *, largest: bool, number: Literal | None = None) -> str:
-    """Returns the smaller (larger) operand; NaN if one is NaN; -0.0 is below 0.0. `number`: `b` is this constant."""
+def minimum(
+    o: Ops, d: DType, a: str, b: str, *, largest: bool, number: Literal | None = None, signed: bool = True
+) -> str:
+    """Returns the smaller (larger) operand; NaN if one is NaN; -0.0 is below 0.0. `number`: `b` is this constant.
+
+    If zeros are not `signed`, either of them is the result.
+    """
     t = o.type(d)
     if not d.is_float:
         if d is DType.bool:
@@ -80,7 +85,7 @@ def minimum(o: Ops, d: DType, a: str, b: str, *, largest: bool, number: Literal 
         return o.intrinsic(("s" if d.is_signed else "u") + ("max" if largest else "min"), REGISTER[d], a, b)
     better = "fcmp ogt" if largest else "fcmp olt"
     if number is not None:
-        if number.value == 0 and np.signbit(number.value) != largest:
+        if signed and number.value == 0 and np.signbit(number.value) != largest:
             # the constant is the zero that wins against the other zero
             return o.select(o.compare("fcmp ole" if largest else "fcmp oge", t, a, b), t, b, a)
         # one minps: it returns its second operand if one is NaN
@@ -88,7 +93,7 @@ def minimum(o: Ops, d: DType, a: str, b: str, *, largest: bool, number: Literal 
     # the two orders of operands differ only for zeros and NaN: `or` keeps what makes NaN, and chooses -0.0
     one, other = (o.select(o.compare(better, t, x, y), t, x, y) for x, y in ((a, b), (b, a)))
     either = _bitwise(o, "or", d, one, other)
-    if not largest:
+    if not (largest and signed):
         return either
     return _bitwise(o, "or", d, _bitwise(o, "and", d, one, other), o.intrinsic("fabs", REGISTER[d], either))
 
@@ -99,12 +104,17 @@ def _bitwise(o: Ops, opcode: str, d: DType, a: str, b: str) -> str:
     return o.cast("bitcast", integer, o.binary(opcode, o.vector(integer), *bits), float_)
 
 
+def extreme(o: Ops, d: DType, values: list[str], atoms: tuple[Atom, ...], *, largest: bool, signed: bool) -> str:
+    """Returns the smaller (larger) operand, one of which may be a constant."""
+    for k, atom in enumerate(atoms):
+        if isinstance(atom, Literal) and d.is_float and atom.value == atom.value:
+            return minimum(o, d, values[1 - k], values[k], largest=largest, number=atom, signed=signed)
+    return minimum(o, d, *values, largest=largest, signed=signed)
+
+
 def _define_extreme(name: str, *, largest: bool) -> None:
     def apply(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
-        for k, atom in enumerate(atoms):
-            if isinstance(atom, Literal) and d.is_float and atom.value == atom.value:
-                return minimum(o, d, values[1 - k], values[k], largest=largest, number=atom)
-        return minimum(o, d, *values, largest=largest)
+        return extreme(o, d, values, atoms, largest=largest, signed=True)
 
     RULES[name] = apply
 

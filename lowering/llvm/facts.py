@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from qdtrace.analysis.cost import operations, work
 from qdtrace.analysis.index.affine import AffineForms, Quotient, Term
 from qdtrace.analysis.index.injectivity import Injectivity
+from qdtrace.analysis.zero_signs import unsigned_zeros
 from qdtrace.frozen import mutable
 from qdtrace.ir.faults import checks_of
 from qdtrace.ir.memory import indices_of, reference
@@ -88,6 +89,11 @@ class TaskFacts:
         """Maps each reciprocal that a `quotient` multiplies by to its divisor."""
         quotients = [e.invars for e in walk_eqns(self.task.body) if e.primitive is QUOTIENT]
         return {c: r for _, r, c in quotients if isinstance(c, Var) and isinstance(r, Var)}
+
+    @cached_property
+    def unsigned_zeros(self) -> frozenset[Var]:
+        """Results of `max` and `min` in the body of which nobody sees the sign of a zero."""
+        return unsigned_zeros(self.task.body)
 
     @cached_property
     def used(self) -> frozenset[Var]:

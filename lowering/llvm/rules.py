@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from lowering.llvm import arithmetic, checks, control, elementary, memory, private
 from lowering.llvm.parts import emit_in_parts
 from lowering.llvm.quotients import emit_quotient, note_divisor
-from qdtrace.ir.primitives import FUNCTIONS
+from qdtrace.ir.primitives import FUNCTIONS, MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +30,13 @@ def elementwise(f: Frame, eqn: Eqn) -> None:
         f.bind(out, [rule(o, d, values, eqn.params, atoms) for values in f.rows(out, atoms)])
 
 
+def _extreme(f: Frame, eqn: Eqn) -> None:
+    atoms, out, largest = eqn.invars, eqn.outvars[0], eqn.primitive is MAX
+    o, d, signed = f.ops(out), out.dtype, out not in f.facts.unsigned_zeros
+    rows = f.rows(out, atoms)
+    f.bind(out, [arithmetic.extreme(o, d, values, atoms, largest=largest, signed=signed) for values in rows])
+
+
 def _div(f: Frame, eqn: Eqn) -> None:
     elementwise(f, eqn)
     note_divisor(f, eqn.outvars[0])
@@ -40,7 +47,8 @@ def _lane_max(f: Frame, eqn: Eqn) -> None:
 
 
 RULES: Mapping[str, Rule] = dict.fromkeys((*arithmetic.RULES, *FUNCTIONS), elementwise) | {
-    "div": _div, "quotient": emit_quotient, "load": memory.load, "store": memory.store, "cell": private.allocate,
+    "min": _extreme, "max": _extreme, "div": _div, "quotient": emit_quotient, "load": memory.load,
+    "store": memory.store, "cell": private.allocate,
     "lane_max": _lane_max, "bound": checks.bound, "check": checks.check,
     "if": control.emit_if, "for": control.emit_for, "while": control.emit_while,
 }  # fmt: skip
