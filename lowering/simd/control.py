@@ -20,7 +20,6 @@ from lowering.simd.accumulation.tiles import emit_outer_product
 from lowering.simd.carries import LaneCarries
 from lowering.simd.descriptions import Mask
 from lowering.simd.divergence.counted import counts_alike, emit_counted
-from lowering.simd.divergence.lane_counts import count, count_entry
 from lowering.simd.lane_facts import is_quiet
 from lowering.simd.live_lanes import LiveLanes
 from qdtrace.analysis.branches import runs_both
@@ -133,10 +132,8 @@ def emit_for(f: LaneFrame, eqn: Eqn) -> None:
         if not emit_outer_product(f, eqn):
             control.emit_for(f, eqn)
     elif counts_alike(f, eqn):
-        count_entry(f, eqn)
         emit_counted(f, eqn)
     elif not control.never_moves(f, eqn):
-        count_entry(f, eqn)
         _divergent_for(f, eqn)
 
 
@@ -163,7 +160,6 @@ def _divergent_for(f: LaneFrame, eqn: Eqn) -> None:
     with f.region(mask):
         f.bind(body.params[0], indices)
         carries.bind(carried_params(eqn, body))
-        count(f, eqn, mask.vectors or (), f.vectors)
         f.emit(body.eqns)
         carries.step_in(body, mask)
         if counter:
@@ -186,7 +182,6 @@ def _divergent_for(f: LaneFrame, eqn: Eqn) -> None:
 def emit_while(f: LaneFrame, eqn: Eqn) -> None:
     """Emits `while`, under masks if it is divergent."""
     if eqn in f.uniformity.divergent:
-        count_entry(f, eqn)
         _divergent_while(f, eqn)
     else:
         control.emit_while(f, eqn)
@@ -223,7 +218,6 @@ def _divergent_while(f: LaneFrame, eqn: Eqn) -> None:
         text.begin(inside)
         mask = live.mask(nonempty=not quiet)
         with f.region(mask):
-            count(f, eqn, mask.vectors or (), f.vectors)
             carries.bind(body.params)
             f.emit(body.eqns)
             carries.step_in(body, mask)

@@ -12,7 +12,7 @@ from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from qdtrace.analysis.index.affine import Form
-    from qdtrace.ir.program import Eqn, Var
+    from qdtrace.ir.program import Var
 
 
 @frozen(slots=True)
@@ -73,15 +73,3 @@ class Row:
         if not isinstance(term, Quotient) or term.key != own.key or term.dtype.bits < own.dtype.bits:
             return False
         return term.divisor % self.length == 0
-
-
-@frozen(slots=True)
-class LaneCounts:
-    """Stack slots of i64 in which a function under masks counts the iterations of one loop, and lanes that enter it."""
-
-    loop: Eqn
-    iterations: str
-    """Slot of the iterations, counted for each vector."""
-    lanes: str
-    entries: str
-    """Slot of the lanes that enter the loop."""

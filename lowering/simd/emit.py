@@ -23,8 +23,8 @@ from lowering.simd.accumulation.rules import close_accumulators, open_accumulato
 from lowering.simd.accumulation.slots import emit_combine
 from lowering.simd.accumulation.thread_copies import emit_merge
 from lowering.simd.divergence.blocks import KEPT_BYTES, define_rows_in_parts, emit_blocks, shared_memory
-from lowering.simd.divergence.lane_counts import close_counts, open_counts
 from lowering.simd.divergence.ordering import define_order_numbers
+from lowering.simd.divergence.probe import ProbePlan, plan_probe
 from lowering.simd.divergence.refill import Refill, emit_refilled
 from lowering.simd.divergence.spread import counted_loop, define_driver
 from lowering.simd.frame import LaneFrame
@@ -34,7 +34,7 @@ from lowering.simd.steps import emit_steps
 from lowering.tables import CACHE_LINE
 from qdtrace.analysis.index.trips import static_bounds
 from qdtrace.frozen import frozen
-from qdtrace.ir.program import Atom, Eqn, Task, Var
+from qdtrace.ir.program import Atom, Task, Var
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -82,7 +82,7 @@ def emit_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> Ta
         frame = LaneFrame(
             Text(module, attributes), of.facts, target, options.fast_math, emit_eqns,
             width=width, vectors=vectors, uniformity=uniformity, row=of.shape.row,
-            accumulation=accumulation,
+            accumulation=of.accumulation if isinstance(of, ProbePlan) else accumulation,
         )  # fmt: skip
         frame.inner = of.shape.inner
         return _Function(frame, plan, aliases if of is plan else alias_metadata(of.facts, module))
@@ -93,7 +93,7 @@ def emit_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> Ta
         functions = [function(apart=True).task(refill=refill)]
     else:
         functions = [
-            function().task("qd_probe", counted=counted_loop(plan, refill)),
+            function(plan_probe(plan, counted_loop(plan, refill))).task("qd_probe"),
             function().task("qd_masked"),
             function(plan.apart or plan, apart=True).task("qd_refilled", refill=refill),
         ]
@@ -188,8 +188,8 @@ class _Function:
         more = "".join(f", ptr noalias {register}" for register in self.shared)
         return self._rendered(name, f"ptr noalias %refs, i64 %lo, i64 %hi, ptr noalias %slot{more}")
 
-    def task(self, name: str = "qd_task", *, refill: Refill | None = None, counted: Eqn | None = None) -> str:
-        """Returns `qd_task` or a variant of it; a variant may count the iterations of the loop `counted`."""
+    def task(self, name: str = "qd_task", *, refill: Refill | None = None) -> str:
+        """Returns `qd_task` or a variant of it."""
         f, text, task, blocks = self.frame, self.text, self.facts.task, self.plan.divergence.blocks
         kept = KEPT_BYTES if blocks is not None and blocks.spans is not None else 0
         if self._private_bytes() + kept > ON_STACK:
@@ -197,13 +197,13 @@ class _Function:
         # `qd_bounds` has evaluated and checked dynamic bounds before: a chunk may already see stores of other chunks.
         bounds = self.plan.facts.task.start, self.plan.facts.task.stop
         asked = any(isinstance(a, Var) for a in bounds) and task.kind != "serial"
-        self.shared = [] if blocks is None else shared_memory(f, blocks)
+        measured = ["%slot"] * (len(self.facts.refs) - self.facts.ref_count)
+        self.shared = measured if blocks is None else shared_memory(f, blocks)
         self._open(self.facts.used, checks=not asked)
         open_accumulators(f, self.aliases[1])
         f.parameters = dict.fromkeys(self.shared, "ptr")
         open_polls(f)
         f.split = is_long(f, task.body)
-        f.counts = open_counts(f, counted) if counted is not None else None
         if task.kind == "serial":
             f.emit(task.body.eqns)
         elif refill is not None:
@@ -214,11 +214,8 @@ class _Function:
         else:
             emit_steps(f)
         close_accumulators(f)
-        if f.counts is not None:
-            close_counts(f, f.counts)
         text.do("ret void")
-        more = ", ptr noalias %counts" if counted is not None else ""
-        return self._rendered(name, f"ptr noalias %refs, i64 %lo, i64 %hi, ptr noalias %slot{more}")
+        return self._rendered(name, "ptr noalias %refs, i64 %lo, i64 %hi, ptr noalias %slot")
 
     def _private_bytes(self) -> int:
         """Returns the bytes of private memory of all lanes that run side by side."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lowering.llvm.target import Target
     from lowering.llvm.text import Text
     from lowering.simd.accumulation.plan import AccumulationPlan
-    from lowering.simd.descriptions import LaneCounts, Row
+    from lowering.simd.descriptions import Row
     from lowering.simd.inner.facts import InnerLoop
     from qdtrace.analysis.uniformity import Uniformity
     from qdtrace.ir.program import Eqn
@@ -70,8 +70,6 @@ class LaneFrame(Frame):
         self.accumulators = Accumulators(accumulation)
         self.inner: Mapping[Eqn, InnerLoop] = {}
         """Loops that run in vectors, if this frame has one lane."""
-        self.counts: LaneCounts | None = None
-        """Slots that count the iterations of a loop, if the function does so."""
         self.step = Step()
         """Actions of the current equation on groups of stores."""
         self.waiting: dict[StoreGroup, dict[int, tuple[Address, list[str]]]] = {}
@@ -191,8 +189,6 @@ class LaneFrame(Frame):
             found[self.mask.whole] = "i1"
         pointers = [*self.accumulators.registers.values()]
         pointers += [copy.memory.pointer for copy in self.accumulators.copies.values()]
-        if self.counts is not None:
-            pointers += [self.counts.iterations, self.counts.lanes, self.counts.entries]
         return found | dict.fromkeys(pointers, "ptr")
 
     @contextmanager

@@ -45,6 +45,11 @@ class AccumulationPlan:
     """Largest number of pieces into which the loop is cut, each with copies of shared arrays, for any number of
     threads; 1: the loop runs on one thread. 0: as many as there are threads, or none, with locks."""
 
+    def measuring(self, slot: Slot) -> AccumulationPlan:
+        """Returns the plan with sums in registers that go to this slot, too."""
+        parts = {part.place: part for part in slot.parts}
+        return replace(self, sums=replace(self.sums, parts={**self.sums.parts, **parts}), slot=slot)
+
     @property
     def is_shared(self) -> bool:
         """Returns whether several threads update the same array."""

@@ -19,9 +19,7 @@ from lowering.llvm.carries import Phis
 from lowering.llvm.polls import poll_in
 from lowering.llvm.types import REGISTER
 from lowering.simd.carries import LaneCarries
-from lowering.simd.critical_path import cycles
 from lowering.simd.descriptions import Mask
-from lowering.simd.divergence.lane_counts import count
 from lowering.simd.lane_facts import is_quiet
 from qdtrace.ir.carries import carried_params
 from qdtrace.ir.program import Literal
@@ -41,8 +39,6 @@ class _Trips(NamedTuple):
     first: str
     last: str
     stops: Sequence[str]
-    busy: int
-    """The number of vectors side by side that take as long as one iteration."""
 
 
 def counts_alike(f: LaneFrame, loop: Eqn) -> bool:
@@ -58,11 +54,11 @@ def emit_counted(f: LaneFrame, loop: Eqn) -> None:
     stops = f.blended(f.mask, d, f.vectors_of(stop), [f.spread(kind, first)] * f.vectors)
     half = f.vectors // 2
     if not _has_halves(f, loop):
-        _run(f, loop, loop.initials, _Trips(first, f.most(d, stops), stops, f.vectors))
+        _run(f, loop, loop.initials, _Trips(first, f.most(d, stops), stops))
         return
     lasts = f.most(d, stops[:half]), f.most(d, stops[half:])
     both = f.scalar.intrinsic("smin", kind, *lasts)
-    _run(f, loop, loop.initials, _Trips(first, both, stops, f.vectors))
+    _run(f, loop, loop.initials, _Trips(first, both, stops))
     _go_on(f, loop, f.scalar.intrinsic("smax", kind, first, both), lasts, stops)
 
 
@@ -94,8 +90,7 @@ def _go_on(f: LaneFrame, loop: Eqn, first: str, lasts: tuple[str, str], stops: S
     before = [f.vectors_of(v) for v in loop.outvars]
     read = [v for v in (*free_vars(loop.blocks[0]), *loop.outvars) if not f.is_uniform(v)]
     chosen = {v: own(v.dtype, f.vectors_of(v)) for v in read}
-    few, many = (v * cycles(f.uniformity.varying, loop, v) for v in (half, vectors))
-    trips = _Trips(first, f.scalar.intrinsic("smax", kind, *lasts), own(d, stops), round(vectors * few / many))
+    trips = _Trips(first, f.scalar.intrinsic("smax", kind, *lasts), own(d, stops))
     f.env, f.vectors = dict(env), half
     for var, registers in chosen.items():
         f.bind(var, registers)
@@ -123,7 +118,6 @@ def _run(f: LaneFrame, loop: Eqn, initials: Sequence[Atom], trips: _Trips) -> No
         with f.region(Mask(live)):
             f.bind(loop.index, [index])
             carries.bind(carried_params(loop, body))
-            count(f, loop, live, trips.busy)
             f.emit(body.eqns)
             carries.step_in(body, Mask(live))
             following = text.op(f"add {kind} {index}, 1")

@@ -2,8 +2,8 @@
 
 Whether idle lanes should take further elements (`refill`) depends on the data: with a body of eight operations it
 takes 5 times as long as masks if lanes leave their loop together, and a tenth if one element in a hundred runs a
-hundred times as long. So a chunk first runs `PROBE` steps under masks and counts the iterations of the loop and the
-lanes active in them, estimates both methods from that, and runs the next `BLOCK` steps by the better one; then it
+hundred times as long. So a chunk first runs `PROBE` steps under masks that measure trips of lanes and those for which
+they wait (`probe`), estimates both methods from that, and runs the next `BLOCK` steps by the better one; then it
 measures again, each time for twice as many steps. The choice depends on counts, not on a clock, so runs are
 reproducible; each element takes the same operations in both methods.
 
@@ -68,32 +68,31 @@ def define_driver(plan: Plan, refill: Refill, module: Module, attributes: str) -
     memory = sum(bool(e.primitive.effects) for e in walk_eqns(around))
     element = ELEMENT + (operations(around) + ACCESS * memory) / 4
     each_lane = GAIN[0] * (apart * 8 / 7 + STEP) / width
-    # costs per lane, per element, per iteration of a vector, and per entry of a lane
-    weights = (each_lane, GAIN[0] * element, GAIN[1] * in_step, GAIN[1] * max(0.0, outer) / width)
+    # costs per trip of a lane, per element, per trip for which a lane is waited for, and per entry of a lane
+    weights = (each_lane, GAIN[0] * element, GAIN[1] * in_step / width, GAIN[1] * max(0.0, outer) / width)
     each = [round(SCALE * n) for n in weights]
 
     def call(c: Code, name: str, *arguments: Value) -> None:
-        c.call(f"@{name}", "void", ["ptr", "i64", "i64", "ptr", "ptr"][: len(arguments)], arguments)
+        c.call(f"@{name}", "void", ["ptr", "i64", "i64", "ptr"], arguments)
 
     @function(attributes)
     def qd_task(c: Code, refs: NoAlias, lo: I64, hi: I64, slot: NoAlias) -> None:
         c.give_if(lo >= hi)
-        counts, at, block = c.memory("[3 x i64]"), Cell(lo), Cell(c.value(step * BLOCK, "i64"))
+        measured, at, block = c.memory("[3 x i64]"), Cell(lo), Cell(c.value(step * BLOCK, "i64"))
         with c.loop() as leave:
             first = at.value
             begin, refills = Cell(first), Cell(c.value(0, "i1"))
-            steps, iterations, lanes, entries = (Cell(c.value(0, "i64")) for _ in range(4))
+            steps, *sums = (Cell(c.value(0, "i64")) for _ in range(4))
             with c.loop() as decide:
                 low = begin.value
                 high = c.smaller(low + step, hi)
-                call(c, "qd_probe", refs, low, high, slot, counts)
+                call(c, "qd_probe", refs, low, high, measured)
                 begin.value, steps.value = high, steps.value + 1
-                iterations.value = iterations.value + counts.load("i64")
-                lanes.value = lanes.value + counts.load("i64", FIELD)
-                entries.value = entries.value + counts.load("i64", 2 * FIELD)
-                trips = lanes.value + entries.value if plan.nest else lanes.value
-                refilled = trips * each[0] + (high - first) * each[1]
-                masked = iterations.value * each[2] + entries.value * each[3]
+                for k, total in enumerate(sums):
+                    total.value = total.value + measured.load("i32", k * FIELD).to("i64")
+                trips, waits, entries = (total.value for total in sums)
+                refilled = (trips + entries if plan.nest else trips) * each[0] + (high - first) * each[1]
+                masked = waits * each[2] + entries * each[3]
                 refills.value = refilled < masked
                 decide((refilled * 2 < masked) | (steps.value >= PROBE) | (high >= hi))
             low, better = begin.value, refills.value
