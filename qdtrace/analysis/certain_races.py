@@ -18,7 +18,7 @@ from qdtrace.analysis.index.boxes import union_size
 from qdtrace.analysis.index.footprint import IndexSets
 from qdtrace.analysis.index.trips import trip_count
 from qdtrace.ir.memory import indices_of, values_of
-from qdtrace.ir.primitives import FOR, IF, LOAD, STORE
+from qdtrace.ir.primitives import FOR, IF, LOAD, NE, STORE
 from qdtrace.ir.program import Var, ref_type
 from qdtrace.ir.walk import used_vars, walk_eqns
 
@@ -73,7 +73,7 @@ def _reads(found: Accesses, value: Atom, store: Eqn) -> bool:
 def _leaves_out_one(found: Accesses, condition: Atom) -> bool:
     """Returns whether a condition is `i != j`, which holds for all iterations but one."""
     made = found.updates.made.get(condition) if isinstance(condition, Var) else None
-    return made is not None and made.primitive.name == "ne" and made.invars[0].dtype.is_integer
+    return made is not None and made.primitive is NE and made.invars[0].dtype.is_integer
 
 
 def _at_a_distance(found: Accesses, eqns: list[Eqn]) -> Race | None:

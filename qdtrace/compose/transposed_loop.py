@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import jax
 from jax.interpreters import ad
+from jax.lax import scan_p
 
 from qdtrace.compose.call import call_p
 from qdtrace.compose.linearised import derivation
@@ -96,7 +97,7 @@ def _dependent(closed: AnyJaxpr, moved: Iterable[bool]) -> list[bool]:
             program = eqn.params["staged"].with_rules
             reached = derivation().dependent_variables(program, tuple(chosen(program.params[: len(mask)], mask)))
             out = [v in reached for v in program.results]
-        elif len(inner) == 1 and len(compat.open_jaxpr(inner[0]).invars) == len(mask) and eqn.primitive.name != "scan":
+        elif len(inner) == 1 and len(compat.open_jaxpr(inner[0]).invars) == len(mask) and eqn.primitive is not scan_p:
             out = _dependent(inner[0], mask)
         else:
             out = [True] * len(eqn.outvars)

@@ -206,7 +206,7 @@ def select_and_gather_add(
     padding: Pads, base_dilation: Sequence[int], window_dilation: Sequence[int],
 ) -> Any:  # fmt: skip
     """Returns the tangent of the place that each window selects."""
-    worst = _identity("max" if select_prim.name == "ge" else "min", operand.dtype)
+    worst = _identity("max" if select_prim is lax.ge_p else "min", operand.dtype)
 
     def select(best: Any, change: Any, value: Any, other: Any) -> Any:
         keep = select_prim.bind(best, value)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.lax import linalg
 
 from qdtrace.groups.primitive import grouped, kernels
 from qdtrace.groups.work import FACTORS, LEAST, MOST, PRODUCT, work_of
@@ -93,7 +94,7 @@ def _factors(eqns: Sequence[Any]) -> Callable[..., Any] | None:
     """Returns a factorisation or solve of all lanes as a group, or a solve and one of what it finds."""
     first, *others = eqns
     *_, side, columns = first.outvars[0].aval.shape
-    if first.primitive.name == "triangular_solve" and columns == 1 and LEAST < side < MOST:
+    if first.primitive is linalg.triangular_solve_p and columns == 1 and LEAST < side < MOST:
         return None  # a warp finds them as fast as XLA's library, or slower: 0.95 to 1.0 of its speed
     lead = first.invars[0].aval.shape[:-2]
     lanes = [jax.ShapeDtypeStruct(v.aval.shape[-2:], v.aval.dtype) for v in first.invars]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from qdtrace.groups.registry import Scope, Value
 
 
-@rule("jit", "pjit", "closed_call", "remat2", "checkpoint", "custom_jvp_call", "custom_vjp_call")
+@rule("jit", "closed_call", "remat2", "custom_jvp_call", "custom_vjp_call")
 def _call(eqn: Any, scope: Scope) -> list[Value]:
     inner = compat.called_jaxpr(eqn)
     if inner is None:

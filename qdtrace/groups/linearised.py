@@ -75,7 +75,7 @@ def _without_calls(jaxpr: Any) -> Callable[..., list[Any]]:
         known: dict[Any, Any] = dict(zip((*opened.constvars, *opened.invars), (*constants, *xs), strict=True))
         value = lambda v: known[v] if isinstance(v, compat.Var) else v.val  # noqa: E731
         for eqn in opened.eqns:
-            is_call = eqn.primitive.name in ("jit", "pjit")
+            is_call = eqn.primitive is compat.jit_p
             given = list(map(value, eqn.invars))
             made = _without_calls(compat.called_jaxpr(eqn))(*given) if is_call else compat.bind_eqn(eqn, given)
             known.update(zip(eqn.outvars, made, strict=True))

@@ -49,7 +49,7 @@ def _element(eqn: Any, tiles: Sequence[Tile], shape: tuple[int, ...]) -> Tile:
         values = [x.astype(jnp.float32) if x.dtype in _SHORT else x for x in values]
     (made,) = compat.bind_eqn(eqn, values)
     # Triton's maximum and minimum of a number and NaN are the number; XLA's are NaN
-    if eqn.primitive.name in ("max", "min") and jnp.issubdtype(made.dtype, jnp.floating):
+    if eqn.primitive in (lax.max_p, lax.min_p) and jnp.issubdtype(made.dtype, jnp.floating):
         made = jnp.where((values[0] != values[0]) | (values[1] != values[1]), values[0] + values[1], made)
     is_packed = any(tile.is_packed for tile in tiles)
     dtype = eqn.outvars[0].aval.dtype
@@ -94,7 +94,7 @@ def _reordered(tile: Tile, order: Sequence[int]) -> Tile:
     return Tile(lax.transpose(tile.value, order), shape, tile.is_zero_outside, is_turned, tile.is_packed)
 
 
-@rule("reshape", "squeeze", "expand_dims")
+@rule("reshape", "squeeze")
 def _reshape(eqn: Any, scope: Scope) -> list[Value]:
     given, shape = eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
     if [n for n in given if n > 1] != [n for n in shape if n > 1]:
@@ -157,7 +157,7 @@ def _reduce(eqn: Any, scope: Scope) -> list[Tile]:
     start = filled(tile, axes, _IDENTITIES[name])
     f = {"reduce_sum": jnp.sum, "reduce_max": jnp.max, "reduce_min": jnp.min}[name]
     made = _along(f, start, axes)
-    if name != "reduce_sum":  # NaN, as above
+    if eqn.primitive is not lax.reduce_sum_p:  # NaN, as above
         made = jnp.where(_along(jnp.max, (start != start).astype(jnp.int32), axes) > 0, jnp.nan, made)
     return [Tile(made.astype(tile.value.dtype), eqn.outvars[0].aval.shape)]
 

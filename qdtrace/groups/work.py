@@ -22,9 +22,9 @@ FEW_TERMS = 7
 its limit. A thread reads and stores rows far apart (0.3 to 0.97 of XLA's speed on an H200, 4 x 4 to 7 x 7)."""
 PRODUCT = "dot_general"
 FACTORS = ("cholesky", "triangular_solve")
-HEAVY = frozenset({PRODUCT, *FACTORS, "scan", "jit", "pjit", "custom_jvp_call"})
+HEAVY = frozenset({PRODUCT, *FACTORS, "scan", "jit", "custom_jvp_call"})
 """Primitives that need many registers, or may hold some that do."""
-_MOVES = frozenset({"jit", "pjit", "transpose", "convert_element_type"})
+_MOVES = frozenset({"jit", "transpose", "convert_element_type"})
 
 
 def most() -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from jax import lax
+
 from qdtrace.frozen import frozen
 from qdtrace.groups.work import is_small_product
 from qdtrace.trace import compat
@@ -56,7 +58,7 @@ FEW_SUMS = 3
 """Sums and extremes of rows, one behind the other, that XLA computes while it reads once."""
 MOST_IN_BATCH = 1 << 28
 """Elements of one array of all lanes: XLA may keep several of them in memory, where a loop keeps none."""
-_CALLS = frozenset({"jit", "pjit", "custom_jvp_call"})
+_CALLS = frozenset({"jit", "custom_jvp_call"})
 _BESIDE_FACTORS = frozenset({
     "add", "broadcast_in_dim", "convert_element_type", "copy", "div", "ge", "iota", "le", "mul", "neg", "reduce_sum",
     "reshape", "select_n", "squeeze", "sub", "transpose",
@@ -65,7 +67,7 @@ _BESIDE_FACTORS = frozenset({
 _SUMS = frozenset({"reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_prod", "reduce_sum"})
 _AS_FAST_ON_CPU = frozenset({
     "abs", "add", "add_any", "and", "broadcast_in_dim", "clamp", "convert_element_type", "copy", "div", "eq", "exp",
-    "expand_dims", "ge", "gt", "integer_pow", "is_finite", "le", "logistic", "lt", "max", "min", "mul", "ne", "neg",
+    "ge", "gt", "integer_pow", "is_finite", "le", "logistic", "lt", "max", "min", "mul", "ne", "neg",
     "not", "or", "reshape", "rsqrt", "select_n", "sign", "sqrt", "square", "squeeze", "stop_gradient", "sub", "tanh",
 }) | _CALLS  # fmt: skip
 """Primitives that XLA's loops on a CPU compute as fast as ours: sines, logarithms and powers take it 5 to 15 times as
@@ -106,7 +108,7 @@ def stays(eqn: Any) -> bool:
 
     Lanes leave a `while` at different times, and only this package has its derivative; effects happen in each lane.
     """
-    return bool(eqn.effects) or any(e.primitive.name == "while" for e in compat.all_eqns((eqn,)))
+    return bool(eqn.effects) or any(e.primitive is lax.while_p for e in compat.all_eqns((eqn,)))
 
 
 def behind(eqns: Sequence[Any], bound: Sequence[bool]) -> list[bool]:
@@ -132,10 +134,10 @@ def _is_of_rows(eqns: Sequence[Any], lanes: int, stored: int = 0) -> bool:
 
     Loops stay with lanes: XLA starts a kernel for each operation of each of their steps.
     """
-    if any(e.primitive.name == "scan" for e in eqns):
+    if any(e.primitive is lax.scan_p for e in eqns):
         return False
     sizes = [largest_result(e).size for e in eqns if e.outvars and next(compat.inner_jaxprs(e), None) is None]
-    is_convolved = any(e.primitive.name == "conv_general_dilated" for e in eqns)  # a thread takes a quarter of the time
+    is_convolved = any(e.primitive is lax.conv_general_dilated_p for e in eqns)  # a thread takes a quarter of the time
     is_for_elements = lanes < FEW_LANES or (stored >= LONG and not is_convolved)
     is_small = lanes * max(sizes, default=0) < MOST_IN_BATCH
     return is_for_elements and is_small and sum(n for n in sizes if n >= LONG) > sum(sizes) / 2

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.interpreters import ad
 
 from qdtrace.api import jit
@@ -93,12 +94,12 @@ def is_factor(eqn: Any) -> bool:
 
 def is_loop(eqn: Any) -> bool:
     """Returns whether panels are faster at a loop of one lane: most of its work are products of small matrices."""
-    if eqn.primitive.name != "scan" or eqn.effects or eqn.params["length"] < STEPS:
+    if eqn.primitive is not lax.scan_p or eqn.effects or eqn.params["length"] < STEPS:
         return False
     if sum(v.aval.size for v in eqn.outvars) > HELD:
         return False
     leaves = _leaves(eqn, LOOP_SIDES)
-    products = [e for e in leaves if e.primitive.name == "dot_general"]
+    products = [e for e in leaves if e.primitive is lax.dot_general_p]
     of_matrices = [e for e in products if all(_is_matrix(v.aval) for v in e.invars)]
     return sum(map(multiplications, products)) < 2 * sum(map(multiplications, of_matrices))
 

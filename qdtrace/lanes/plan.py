@@ -37,7 +37,7 @@ IN_PLACE = 256
 REFERENCE = "reference"
 """Mode of a trace in which every `qd.vmap` is `jax.vmap`."""
 _MARK = "qd_lanes"
-_MOVES = {"iota", "broadcast_in_dim", "reshape", "squeeze", "expand_dims", "slice", "transpose", "copy"}
+_MOVES = {"iota", "broadcast_in_dim", "reshape", "squeeze", "slice", "transpose", "copy"}
 
 
 @frozen

@@ -67,7 +67,7 @@ def rewritten(f: Callable[..., Any], change: Callable[[Sequence[Any]], Sequence[
 
 def is_ours(eqn: Any) -> bool:
     """Returns whether an equation is a product that a kernel of ours is faster at, on a CPU."""
-    if eqn.primitive.name != "dot_general" or len({v.aval.dtype for v in (*eqn.invars, *eqn.outvars)}) != 1:
+    if eqn.primitive is not lax.dot_general_p or len({v.aval.dtype for v in (*eqn.invars, *eqn.outvars)}) != 1:
         return False
     (contracted, _), (batch, _) = eqn.params["dimension_numbers"]
     x, y = (v.aval for v in eqn.invars)
@@ -85,7 +85,7 @@ def is_ours(eqn: Any) -> bool:
 def _ours(eqns: Sequence[Any]) -> list[Any]:
     """Returns equations with our products, which read operands that were transposed for them where they lie."""
     eqns = [one for eqn in eqns for one in (_of_shared(eqn) if _is_shared(eqn) else [eqn])]
-    turned = {eqn.outvars[0]: eqn for eqn in eqns if eqn.primitive.name == "transpose"}
+    turned = {eqn.outvars[0]: eqn for eqn in eqns if eqn.primitive is lax.transpose_p}
     return [_untransposed(eqn, turned) if is_ours(eqn) or is_short(eqn) else eqn for eqn in eqns]
 
 
@@ -94,7 +94,7 @@ def _is_shared(eqn: Any) -> bool:
 
     XLA makes one large product of that, for which it transposes all lanes' matrices, and then the result.
     """
-    if eqn.primitive.name != "dot_general":
+    if eqn.primitive is not lax.dot_general_p:
         return False
     (contracted, other), (batch, _) = eqn.params["dimension_numbers"]
     x, y = (v.aval for v in eqn.invars)

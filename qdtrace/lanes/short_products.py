@@ -20,7 +20,7 @@ MOST_DEPTH = 3
 
 def is_short(eqn: Any) -> bool:
     """Returns whether an equation is such a product."""
-    if eqn.primitive.name != "dot_general" or len({v.aval.dtype for v in (*eqn.invars, *eqn.outvars)}) != 1:
+    if eqn.primitive is not lax.dot_general_p or len({v.aval.dtype for v in (*eqn.invars, *eqn.outvars)}) != 1:
         return False
     x, y = (v.aval for v in eqn.invars)
     return are_short(x, y, eqn.params["dimension_numbers"])

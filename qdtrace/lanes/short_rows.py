@@ -22,7 +22,7 @@ LEAST = 1 << 13
 
 def is_sum(eqn: Any) -> bool:
     """Returns whether an equation is such a sum."""
-    if eqn.primitive.name != "reduce_sum":
+    if eqn.primitive is not lax.reduce_sum_p:
         return False
     x = eqn.invars[0].aval
     is_long = x.ndim > 2 and x.size >= LEAST and x.shape[-1] in COLUMNS

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from jax import lax
+
 from qdtrace.frozen import frozen
 from qdtrace.lanes.elements import SPECTRAL
 from qdtrace.lanes.limits import behind, largest_result, stays
@@ -157,14 +159,14 @@ def _given(eqns: Sequence[Any], arguments: Sequence[Any], varies: Collection[Any
     """Returns the arguments that differ from lane to lane, and what is one of them with its axes in another order."""
     found = {v for v in arguments if v in varies}
     for eqn in eqns:
-        if eqn.primitive.name == "transpose" and eqn.invars[0] in found:
+        if eqn.primitive is lax.transpose_p and eqn.invars[0] in found:
             found.update(eqn.outvars)
     return found
 
 
 def _reads_rows(eqn: Any, given: Collection[Any], limits: Limits) -> bool:
     """Returns whether an equation is a product of two matrices in memory with rows that fill a vector."""
-    if eqn.primitive.name != "dot_general" or eqn.outvars[0].aval.ndim != 2:
+    if eqn.primitive is not lax.dot_general_p or eqn.outvars[0].aval.ndim != 2:
         return False
     known = all(isinstance(v, compat.Var) and v in given for v in eqn.invars)
     return known and eqn.outvars[0].aval.shape[-1] >= _ROW and multiplications(eqn) >= limits.given
@@ -178,7 +180,7 @@ def _is_heavy_inside(eqn: Any, varies: Collection[Any], limits: Limits) -> bool:
 def _is_heavy(eqn: Any, varies: Collection[Any] | None, limits: Limits) -> bool:
     """Returns whether a batched library is faster at an equation; `varies` is None where that is not known."""
     name = eqn.primitive.name
-    if name in ("dot_general", "conv_general_dilated"):
+    if eqn.primitive in (lax.dot_general_p, lax.conv_general_dilated_p):
         return matrix_multiplications(eqn) >= _least(eqn, varies, limits)
     side = min(eqn.invars[0].aval.shape[-2:], default=0) if name in FACTORISATIONS or name in SPECTRAL else 0
     return side >= (limits.spectral if name in SPECTRAL else limits.side)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+from jax import lax
 
 from qdtrace.lanes.plan import IN_PLACE
 from qdtrace.trace import compat
@@ -36,7 +37,7 @@ def _multiplied_in_loops(jaxpr: Any) -> set[Any]:
             often = _multiplied_in_loops(opened)
             found.update(v for v, own in zip(eqn.invars, opened.invars, strict=True) if own in often)
         elif (count := _constants(eqn)) > 0:
-            products = [e for e in compat.all_eqns((eqn,)) if e.primitive.name == "dot_general"]
+            products = [e for e in compat.all_eqns((eqn,)) if e.primitive is lax.dot_general_p]
             shapes = {_sides(v) for e in products for v in e.invars}
             own = (v for v in eqn.invars[:count] if isinstance(v, compat.Var))
             found.update(v for v in own if len(_sides(v)) > 1 and _sides(v) in shapes)
@@ -45,9 +46,9 @@ def _multiplied_in_loops(jaxpr: Any) -> set[Any]:
 
 def _constants(eqn: Any) -> int:
     """Returns how many operands of a loop are the same in each of its trips, of which there may be many."""
-    if eqn.primitive.name == "while":
+    if eqn.primitive is lax.while_p:
         return eqn.params["cond_nconsts"] + eqn.params["body_nconsts"]
-    if eqn.primitive.name == "scan" and eqn.params["length"] >= FEW_TRIPS:
+    if eqn.primitive is lax.scan_p and eqn.params["length"] >= FEW_TRIPS:
         return compat.scan_counts(eqn.params)[0]
     return 0
 

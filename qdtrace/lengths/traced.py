@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import jax
+from jax import lax
 
 from qdtrace.compose.call import call_p
 from qdtrace.compose.jaxprs import is_literal
@@ -157,7 +158,7 @@ class _Walk:
 
     def results_of(self, eqn: Any, operands: list[Source]) -> Sequence[Source]:
         """Returns the sources of the results of an equation."""
-        if eqn.primitive.name == "jit":
+        if eqn.primitive is compat.jit_p:
             inner = eqn.params["jaxpr"]
             return self.results(compat.without_dead_code(inner), compat.constants_of(inner), operands)
         if eqn.primitive is not call_p:  # also a derivative: see Note [Bounds of one length]
@@ -169,7 +170,7 @@ class _Walk:
 
 def _says_type_alone(eqn: Any) -> bool:
     """Returns whether an equation makes the type of an argument one that no other type decides (`weak_type`)."""
-    return eqn.primitive.name == "convert_element_type" and eqn.invars[0].aval.dtype == eqn.outvars[0].aval.dtype
+    return eqn.primitive is lax.convert_element_type_p and eqn.invars[0].aval.dtype == eqn.outvars[0].aval.dtype
 
 
 # Note [Bounds of one length]

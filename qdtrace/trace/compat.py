@@ -19,11 +19,14 @@ import numpy as np
 
 # Their public home is `jax.extend`, which loads all of Pallas with them: a fifth of the time to import this package.
 from jax._src import source_info_util
+from jax._src.ad_util import stop_gradient_p
 from jax._src.core import Primitive, extend_axis_env_nd, set_current_trace, trace_ctx
 from jax._src.effects import Effect
 from jax._src.interpreters.ad import custom_lin_p, jvp_jaxpr
+from jax._src.pjit import jit_p
 from jax._src.random.threefry2x32 import threefry_prng_impl
 from jax.core import ShapedArray, Tracer, eval_jaxpr
+from jax.custom_derivatives import custom_vjp_call_p
 from jax.interpreters import ad, batching, mlir, partial_eval
 from jax.sharding import NamedSharding, PartitionSpec
 
@@ -59,8 +62,8 @@ folding = _private("config", "eager_constant_folding")  # whether operations on 
 weak_types = _private("util", "weakref_cache_key_types")  # of parameters that caches of traces do not keep alive
 ClosedJaxpr = _private("core", "ClosedJaxpr")  # jax 0.12 has none: a jaxpr has its constants
 
-__all__ = ["Jaxpr", "JaxprEqn", "Literal", "Primitive", "Tracer", "Var", "custom_lin_p", "source_info_util",
-           "threefry_prng_impl"]  # fmt: skip
+__all__ = ["Jaxpr", "JaxprEqn", "Literal", "Primitive", "Tracer", "Var", "custom_lin_p", "jit_p",
+           "source_info_util", "stop_gradient_p", "threefry_prng_impl"]  # fmt: skip
 
 
 class Maker(Primitive):
@@ -210,13 +213,8 @@ def scan_counts(params: Mapping[str, Any]) -> tuple[int, int]:
     return constants, carry
 
 
-_CALLS = {
-    "jit": "jaxpr",
-    "closed_call": "call_jaxpr",
-    "remat2": "jaxpr",
-    "custom_jvp_call": "call_jaxpr",
-    "custom_vjp_call": "call_jaxpr",
-}
+_CALLS = {"jit": "jaxpr", "remat2": "jaxpr", "closed_call": "call_jaxpr", "custom_jvp_call": "call_jaxpr",
+          "custom_vjp_call": "call_jaxpr"}  # fmt: skip
 _WHOLE = {*_CALLS, "scan", "while", "cond", "custom_linear_solve"}
 """Primitives whose jaxprs are all of what they compute."""
 
@@ -534,7 +532,7 @@ _ruled: WeakKeyDictionary[Callable[..., object], str] = WeakKeyDictionary()
 def _note_names(eqns: Iterable[JaxprEqn]) -> None:
     """Remembers which functions have rules for reverse mode: JAX keeps nothing but the backward function of them."""
     for eqn in all_eqns(eqns):
-        if eqn.primitive.name == "custom_vjp_call":
+        if eqn.primitive is custom_vjp_call_p:
             _ruled[eqn.params["bwd"].f] = described(eqn.params["call_jaxpr"])[0]
 
 

@@ -50,7 +50,7 @@ def _rules(eqns: Iterable[JaxprEqn], found: set[Var | int]) -> Iterator[Found]:
 
 
 def _name_of_rule(eqn: JaxprEqn) -> str | None:
-    if eqn.primitive.name == "stop_gradient":
+    if eqn.primitive is compat.stop_gradient_p:
         return "lax.stop_gradient"
     if eqn.primitive.name not in RULED:
         return None

@@ -43,7 +43,8 @@ def sliced_shape(slices: Slices) -> tuple[int, ...]:
 
 def _marker(name: str, rule: Callable[..., object], *, results: int, shown: str = "") -> Primitive:
     shown = shown or f"qd.{name}"
-    primitive = (Maker if name in ("alloc", "buffer", "local") else Primitive)(f"qd_{name}")
+    makes = name in ("alloc", "buffer", "local")
+    primitive = (Maker if makes else Primitive)(f"qd_{name}")
     primitive.multiple_results = results == 0
 
     def implementation(*_: object, **__: object) -> NoReturn:
@@ -52,7 +53,7 @@ def _marker(name: str, rule: Callable[..., object], *, results: int, shown: str 
     def abstract(*avals: object, **params: object) -> object:
         return rule(*avals, **params), _EFFECTS
 
-    takes_handle = name not in ("alloc", "buffer", "local") and "_" not in name
+    takes_handle = not makes and "_" not in name
 
     def batch(_: object = (), axes: Axes = (), **__: object) -> NoReturn:
         if takes_handle and axes and axes[0] is not None:

@@ -51,7 +51,7 @@ _SUBSCRIPTS = ("__getitem__", "op")
 """JAX's functions for a subscript of a known array and of a tracer."""
 _BODIES = ("jit", "closed_call", "remat2", "cond", "while", "scan")
 """Equations whose jaxprs may be the user's code. A function with a derivative rule of its own keeps JAX's rules."""
-_PLACES = ("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "convert_element_type")
+_PLACES = ("broadcast_in_dim", "reshape", "squeeze", "convert_element_type")
 """Primitives that JAX applies to an index before it gathers."""
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
+from jax import lax
+from jax.lax import linalg
+
 from qdtrace.trace import compat
 from qdtrace.trace.markers import for_p, while_p
 
@@ -22,7 +25,7 @@ UNKNOWN_TRIPS = 16
 
 def is_loop(eqn: JaxprEqn) -> bool:
     """Returns whether an equation is a loop of JAX or of this package."""
-    return eqn.primitive.name in ("scan", "while") or eqn.primitive in (for_p, while_p)
+    return eqn.primitive in (lax.scan_p, lax.while_p, for_p, while_p)
 
 
 def trips_of(eqn: JaxprEqn) -> int:
@@ -38,16 +41,15 @@ def multiplications(eqn: JaxprEqn) -> int:
 
 def matrix_multiplications(eqn: JaxprEqn) -> int:
     """Returns the multiplications of one product, convolution, factorisation or solve; 0 for any other equation."""
-    name = eqn.primitive.name
-    if name == "dot_general":
+    if eqn.primitive is lax.dot_general_p:
         return multiplications(eqn)
-    if name == "conv_general_dilated":
+    if eqn.primitive is lax.conv_general_dilated_p:
         return eqn.outvars[0].aval.size * prod(eqn.invars[1].aval.shape[1:])
-    if name not in FACTORISATIONS:
+    if eqn.primitive.name not in FACTORISATIONS:
         return 0
     factor = eqn.invars[0].aval
     side = min(factor.shape[-2:], default=0)
-    return (eqn.outvars[0].aval.size if name == "triangular_solve" else factor.size) * side
+    return (eqn.outvars[0].aval.size if eqn.primitive is linalg.triangular_solve_p else factor.size) * side
 
 
 def matrix_work(items: Iterable[JaxprEqn], least: int) -> int:
@@ -59,10 +61,9 @@ def matrix_work(items: Iterable[JaxprEqn], least: int) -> int:
     """
     total = 0
     for item in items:
-        name = item.primitive.name
-        if name == "dot_general" and max(v.aval.size for v in item.invars) > least:
+        if item.primitive is lax.dot_general_p and max(v.aval.size for v in item.invars) > least:
             total += multiplications(item)
-        elif name in FACTORISATIONS and item.invars[0].aval.size > least:
+        elif item.primitive.name in FACTORISATIONS and item.invars[0].aval.size > least:
             total += item.invars[0].aval.size * min(item.invars[0].aval.shape[-2:], default=0)
         for inner in compat.inner_jaxprs(item):
             total += matrix_work(compat.open_jaxpr(inner).eqns, least) * trips_of(item)

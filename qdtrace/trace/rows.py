@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
+from jax import lax
+
 from qdtrace.trace import compat
 from qdtrace.trace.products import FACTORISATIONS
 
@@ -26,8 +28,8 @@ ELEMENTWISE = frozenset(
 )
 """Equations that compute an element from one element of each operand."""
 _OF_ROWS = ELEMENTWISE | {
-    "argmax", "argmin", "broadcast_in_dim", "copy", "custom_jvp_call", "custom_vjp_call", "expand_dims", "iota", "jit",
-    "pjit", "qd_load", "qd_store", "reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_prod", "reduce_sum",
+    "argmax", "argmin", "broadcast_in_dim", "copy", "custom_jvp_call", "custom_vjp_call", "iota", "jit", "qd_load",
+    "qd_store", "reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_prod", "reduce_sum",
     "reshape", "squeeze", "stop_gradient",
 }  # fmt: skip
 """Equations whose loops over elements meet one element in each trip, and may be fused, or reduce a row."""
@@ -60,7 +62,8 @@ def is_mostly_of_rows(items: Iterable[JaxprEqn], least: int, *, short_axes: bool
 
     for eqn in compat.all_eqns(tuple(items)):
         name = eqn.primitive.name
-        if name in _FOR_SCALARS or (name == "dot_general" and any(len(v.aval.shape) > 1 for v in eqn.invars)):
+        is_product = eqn.primitive is lax.dot_general_p and any(len(v.aval.shape) > 1 for v in eqn.invars)
+        if is_product or name in _FOR_SCALARS:
             return False
         if next(compat.inner_jaxprs(eqn), None) is not None:
             continue
@@ -68,8 +71,8 @@ def is_mostly_of_rows(items: Iterable[JaxprEqn], least: int, *, short_axes: bool
             balance += any(map(is_row, eqn.outvars))
             continue
         read, made = (sum(map(is_row, side)) for side in (eqn.invars, eqn.outvars))
-        if name == "concatenate":
+        if eqn.primitive is lax.concatenate_p:
             balance += 1 - (len(eqn.invars) - read) if made else 0
         elif read or made:
-            balance += 1 if made or name not in ("slice", "squeeze") else -1
+            balance += 1 if made or eqn.primitive not in (lax.slice_p, lax.squeeze_p) else -1
     return balance > 0

@@ -211,7 +211,7 @@ def _spread(eqn: JaxprEqn, found: set[Var | int], memory: dict[Var, None]) -> No
         return
     if primitive in markers.MAKERS and eqn.outvars[0] in found:
         found.add(eqn.params["uid"])
-    if primitive.name == "stop_gradient" or not any(v in found for v in operands):
+    if primitive is compat.stop_gradient_p or not any(v in found for v in operands):
         return
     inside = primitive not in markers.MARKERS and compat.has_markers(eqn.effects)
     for var in (*eqn.outvars, *(v for v in operands if inside and v in memory)):

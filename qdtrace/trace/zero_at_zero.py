@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from qdtrace.trace import compat
 
@@ -27,7 +28,7 @@ _EACH = {
 }  # fmt: skip
 """The operands that all have to be zero."""
 _FIRST = frozenset([
-    "broadcast_in_dim", "conj", "convert_element_type", "copy", "cumsum", "div", "dynamic_slice", "expand_dims",
+    "broadcast_in_dim", "conj", "convert_element_type", "copy", "cumsum", "div", "dynamic_slice",
     "gather", "imag", "neg", "real", "reduce_precision", "reduce_sum", "reduce_window_sum", "reshape", "rev", "slice",
     "squeeze", "transpose",
 ])  # fmt: skip
@@ -55,12 +56,12 @@ def _of_eqn(eqn: JaxprEqn, given: Sequence[bool]) -> Sequence[bool]:
     name, inner = eqn.primitive.name, list(compat.inner_jaxprs(eqn))
     if name in _CALLS and len(compat.open_jaxpr(inner[0]).invars) == len(given):
         return zero_results(inner[0], given)
-    if name == "cond":
+    if eqn.primitive is lax.cond_p:
         return [all(each) for each in zip(*(zero_results(branch, given[1:]) for branch in inner), strict=True)]
-    if name == "scan":
+    if eqn.primitive is lax.scan_p:
         first, count = compat.scan_counts(eqn.params)
         return _of_loop(inner[0], given[:first], list(given[first : first + count]), given[first + count :])
-    if name == "while":
+    if eqn.primitive is lax.while_p:
         tests, first = eqn.params["cond_nconsts"], eqn.params["cond_nconsts"] + eqn.params["body_nconsts"]
         return _of_loop(eqn.params["body_jaxpr"], given[tests:first], list(given[first:]), ())
     if name in _EACH:

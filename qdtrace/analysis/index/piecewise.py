@@ -17,7 +17,7 @@ from qdtrace.analysis.index.intervals import compared, range_of_dtype
 from qdtrace.analysis.index.mixed_radix import MixedRadix
 from qdtrace.analysis.index.trips import loop_values
 from qdtrace.ir.builder import scalar_var
-from qdtrace.ir.primitives import IF
+from qdtrace.ir.primitives import IF, MIN
 from qdtrace.ir.program import Var
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ def _extreme(on: OnBox, eqn: Eqn) -> Value | None:
         on.split_at(difference, 0)
         return None
     first_is_less = high <= 0
-    return two[0] if first_is_less == (eqn.primitive.name == "min") else two[1]
+    return two[0] if first_is_less == (eqn.primitive is MIN) else two[1]
 
 
 def _select(on: OnBox, eqn: Eqn) -> Value | None:

@@ -10,6 +10,8 @@ import ast
 import contextlib
 from typing import TYPE_CHECKING
 
+from jax import lax
+
 from qdtrace.errors import warn
 from qdtrace.trace import markers
 from qdtrace.trace.compat import Literal
@@ -45,7 +47,7 @@ def warn_of_old_rows(eqns: Sequence[JaxprEqn]) -> None:
             stores[element] = at
         elif element is not None:
             again.add(element)
-        elif eqn.primitive.name == "slice" and eqn.invars[0] in rows:
+        elif eqn.primitive is lax.slice_p and eqn.invars[0] in rows:
             row, start = eqns[rows[eqn.invars[0]]], eqn.params["start_indices"]
             element = (*(_row(row) or ()), *start)
             is_one = eqn.params["limit_indices"] == (start[0] + 1,)

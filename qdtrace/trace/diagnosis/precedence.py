@@ -11,6 +11,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 import numpy as np
+from jax import lax
 
 from qdtrace.errors import warn
 from qdtrace.trace.diagnosis.conditions import joined, stands_in_brackets, with_brackets
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.diagnosis.statement import Statement
 
+_BITWISE = (lax.and_p, lax.or_p, lax.xor_p, lax.not_p)
 _ORDER = ast.Lt | ast.LtE | ast.Gt | ast.GtE
 
 
@@ -31,7 +33,7 @@ def check_order_of_operators(eqns: Sequence[JaxprEqn]) -> None:
     """Warns, at its line, of each condition whose operators Python joins in another order than they are written."""
     told: set[tuple[CodeType, int, int]] = set()
     for eqn in eqns:
-        if eqn.primitive.name in ("and", "or", "xor", "not"):
+        if eqn.primitive in _BITWISE:
             with contextlib.suppress(SyntaxError, ValueError, AttributeError):
                 _check(eqn, eqns, told)
 
@@ -78,7 +80,7 @@ def _unbracketed(path: Sequence[ast.AST], file: str) -> ast.Compare | None:
 
 def _has_bool(eqn: JaxprEqn, eqns: Sequence[JaxprEqn]) -> bool:
     """Returns whether an operand is a bool, or an integer that was made of one for the other operand."""
-    makers = [e for e in eqns if e.primitive.name == "convert_element_type" and e.outvars[0] in eqn.invars]
+    makers = [e for e in eqns if e.primitive is lax.convert_element_type_p and e.outvars[0] in eqn.invars]
     return _is_bool(eqn) or any(map(_is_bool, makers))
 
 

@@ -13,6 +13,7 @@ from qdtrace.errors import warn
 from qdtrace.trace import compat, tree
 from qdtrace.trace.compat import Var
 from qdtrace.trace.diagnosis.places import place_of
+from qdtrace.trace.markers import when_p
 from qdtrace.trace.own_indices import LANES
 from qdtrace.trace.source import eqn_loc
 
@@ -56,7 +57,7 @@ def _shared_draw(jaxpr: Jaxpr, varying: Sequence[Atom]) -> JaxprEqn | None:
             opened = compat.open_jaxpr(inner)
             if _shared_draw(opened, [v for v, d in zip(opened.invars, depends, strict=True) if d]) is not None:
                 return eqn
-        elif eqn.primitive.name == "qd_when":
+        elif eqn.primitive is when_p:
             opened = tree.body_of(eqn)
             given = depends[eqn.params["bounds"] :]
             found = _shared_draw(opened, [v for v, d in zip(opened.invars, given, strict=True) if d])

@@ -86,7 +86,7 @@ def custom_linear_solve(
 
 
 _LINEAR_IN = {
-    **dict.fromkeys(("reshape", "transpose", "broadcast_in_dim", "squeeze", "expand_dims", "copy", "neg", "gather"), 0),
+    **dict.fromkeys(("reshape", "transpose", "broadcast_in_dim", "squeeze", "copy", "neg", "gather"), 0),
     "triangular_solve": 1,
 }
 """The operand that a primitive is linear in, of those that take a right side through the factors of a matrix."""

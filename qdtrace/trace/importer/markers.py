@@ -16,6 +16,7 @@ from qdtrace.frozen import mutable
 from qdtrace.ir.builder import scalar_var
 from qdtrace.ir.custom import Part
 from qdtrace.ir.faults import ITERATION
+from qdtrace.ir.primitives import AND, NOT
 from qdtrace.ir.program import is_local, ref_type
 from qdtrace.ir.types import DType
 from qdtrace.trace.importer.bounds import checked
@@ -378,7 +379,7 @@ def _comparisons(imp: Importer, holds: Atom) -> tuple[str, Sequence[Atom]]:
         return "", ()
     if made.primitive.name in _SIGNS:
         return f"{{}} {_SIGNS[made.primitive.name]} {{}} does not hold", made.invars
-    parts = [imp.definition(a) for a in made.invars] if made.primitive.name in ("and", "not") else []
+    parts = [imp.definition(a) for a in made.invars] if made.primitive in (AND, NOT) else []
     signs = [_SIGNS.get(p.primitive.name) if p is not None else None for p in parts]
     if not all(signs):
         return "", ()

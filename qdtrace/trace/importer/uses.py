@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from qdtrace.trace.compat import Jaxpr, JaxprEqn, Var
     from qdtrace.trace.jaxprs import Atom
 
-_VIEWS = frozenset(("reshape", "squeeze", "expand_dims", "transpose", "rev", "copy"))
+_VIEWS = frozenset(("reshape", "squeeze", "transpose", "rev", "copy"))
 _ONCE = frozenset(
     ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "reduce_xor", "argmax",
      "argmin", "cumsum", "cumprod", "cummax", "cummin", "qd_store", "qd_lset")
@@ -67,11 +67,11 @@ class Uses:
         reader = self.reader.get(var)
         if reader is None:
             return False
-        name = reader.primitive.name
-        if name == "jit":
+        if reader.primitive is compat.jit_p:
             inner = compat.open_jaxpr(reader.params["jaxpr"])
             place = next(k for k, v in enumerate(reader.invars) if v is var)
             return uses_of_jaxpr(inner)._is_read_once(inner.invars[place])
+        name = reader.primitive.name
         if name in _VIEWS:
             return self._is_read_once(reader.outvars[0])
         return name in ELEMENTWISE or name in _ONCE
