@@ -34,7 +34,6 @@ _FIRST = frozenset([
 ])  # fmt: skip
 """Operations that are linear in their first operand."""
 _PRODUCTS = frozenset(["conv_general_dilated", "dot_general", "mul"])
-_CALLS = frozenset(["checkpoint", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "jit", "pjit"])
 
 
 def zero_results(closed: AnyJaxpr, zeros: Iterable[bool]) -> list[bool]:
@@ -54,8 +53,8 @@ def zero_results(closed: AnyJaxpr, zeros: Iterable[bool]) -> list[bool]:
 
 def _of_eqn(eqn: JaxprEqn, given: Sequence[bool]) -> Sequence[bool]:
     name, inner = eqn.primitive.name, list(compat.inner_jaxprs(eqn))
-    if name in _CALLS and len(compat.open_jaxpr(inner[0]).invars) == len(given):
-        return zero_results(inner[0], given)
+    if (called := compat.called_jaxpr(eqn)) is not None:
+        return zero_results(called, given)
     if eqn.primitive is lax.cond_p:
         return [all(each) for each in zip(*(zero_results(branch, given[1:]) for branch in inner), strict=True)]
     if eqn.primitive is lax.scan_p:

@@ -25,6 +25,7 @@ LINEAR = {
     "updates": lambda r, g: jnp.zeros_like(g).at[jnp.arange(0, g.size, 2)].add(g[: (g.size + 1) // 2]),
     "padded": lambda r, g: jnp.concatenate([jnp.zeros(3), g[3:]]),
     "compiled": lambda r, g: jax.jit(lambda g: g * r - jnp.flip(g))(g),
+    "computed again": lambda r, g: jax.checkpoint(lambda g: g * jnp.sin(r))(g),
 }
 OTHERS = {
     "clipped": lambda r, g: jnp.clip(g, -0.5, 0.5),
