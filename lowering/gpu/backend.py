@@ -140,7 +140,7 @@ class GpuBackend(NativeBackend[LoadedTask]):
                     found.append(TaskReport("llvm", one.reason, operations(task.body), threads))
                     continue
                 report = self.describe(task, options)
-                reason = f"{report.reason}; a launch of its own: {why_alone(task, self.device) or 'no other beside it'}"
+                reason = f"{report.reason}; a launch of its own: {why_alone(task) or 'no other beside it'}"
                 found.append(replace(report, reason=reason))
         return found
 

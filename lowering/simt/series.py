@@ -91,7 +91,7 @@ class BlockMemory:
     nbytes: int
 
 
-def why_alone(task: Task, device: Device) -> str | None:
+def why_alone(task: Task) -> str | None:
     """Returns why a task must have kernels of its own, or None if it may be part of a series."""
     iterations = trip_count(task.start, task.stop)
     if "block_dim" in task.hints:
@@ -130,7 +130,7 @@ def _series(
 ) -> Iterator[Series]:
     first, room = 0, _Room(device, threads)
     for k, task in enumerate(tasks):
-        fits = why_alone(task, device) is None
+        fits = why_alone(task) is None
         if not fits or filled.get(k, 0) > FILL_BYTES or not room.has(task):
             yield from room.made(range(first, k), filled)
             first, room = k, _Room(device, threads)

@@ -76,10 +76,10 @@ class Line:
             raise fail(token, f"needs `{text}`, got {token}")
         return token
 
-    def expect_kind(self, kind: str, what: str) -> Token:
-        """Reads a token of that kind."""
+    def expect_word(self, what: str) -> Token:
+        """Reads a word, which must be next; `what` says of what kind."""
         token = self.next
-        if token.kind != kind:
+        if token.kind != "word":
             raise fail(token, f"needs {what}, got {token}")
         self.at += 1
         return token

@@ -62,7 +62,7 @@ class _Parser:
     # Names, types and atoms.
 
     def _bind(self, line: Line, type: Type) -> Var:
-        token = line.expect_kind("word", "a name")
+        token = line.expect_word("a name")
         return self._bind_token(token, type)
 
     def _bind_token(self, token: Token, type: Type) -> Var:
@@ -75,7 +75,7 @@ class _Parser:
         return var
 
     def _name(self, line: Line) -> Var:
-        token = line.expect_kind("word", "a name")
+        token = line.expect_word("a name")
         for scope in reversed(self.scopes):
             if token.text in scope:
                 return scope[token.text]
@@ -108,7 +108,7 @@ class _Parser:
         return atom
 
     def _type(self, line: Line) -> Type:
-        word = line.expect_kind("word", "a type")
+        word = line.expect_word("a type")
         if word.text in DTYPES:
             return SCALARS[DTYPES[word.text]]
         if word.text not in ("ref", "cell"):
@@ -126,7 +126,7 @@ class _Parser:
         return RefType(dtype, shape, Space.GLOBAL if word.text == "ref" else Space.LOCAL)
 
     def _dtype(self, line: Line) -> DType:
-        token = line.expect_kind("word", "a dtype")
+        token = line.expect_word("a dtype")
         if token.text not in DTYPES:
             raise fail(token, f"`{token.text}` is no dtype")
         return DTYPES[token.text]
@@ -138,7 +138,7 @@ class _Parser:
         if not line.take(opening):
             return pairs
         while True:
-            key = line.expect_kind("word", "the name of a parameter").text
+            key = line.expect_word("the name of a parameter").text
             line.expect("=")
             pairs[key] = self._dtype(line) if key == "dtype" else self._value(line)
             if not line.take(","):
@@ -170,7 +170,7 @@ class _Parser:
         if token.kind == "string":
             line.at += 1
             return json.loads(token.text)
-        return line.expect_kind("word", "a name").text
+        return line.expect_word("a name").text
 
     # Structure.
 
@@ -225,13 +225,13 @@ class _Parser:
         return Limits(numbers[0], numbers[1], tuple(numbers[2:]))
 
     def _binder(self, line: Line) -> Var:
-        token = line.expect_kind("word", "a name")
+        token = line.expect_word("a name")
         line.expect(":")
         return self._bind_token(token, self._type(line))
 
     def _task(self, line: Line) -> Task:
         self.scopes.append({})
-        loc, kind = self._loc(line), line.expect_kind("word", "`range_for`, `serial` or `return`")
+        loc, kind = self._loc(line), line.expect_word("`range_for`, `serial` or `return`")
         if kind.text not in ("range_for", "serial"):
             raise fail(kind, f"needs `range_for`, `serial` or `return`, got {kind}")
         header = line.at
@@ -248,7 +248,7 @@ class _Parser:
         line.at = header
         index = None
         if kind.text == "range_for":
-            token = line.expect_kind("word", "a name")
+            token = line.expect_word("a name")
             line.expect("in")
             start = self._atom(line)
             line.expect(":")
@@ -291,13 +291,13 @@ class _Parser:
         outs: list[tuple[Token, Type]] = []
         if line.tokens[1].kind == ":":
             while True:
-                token = line.expect_kind("word", "a name")
+                token = line.expect_word("a name")
                 line.expect(":")
                 outs.append((token, self._type(line)))
                 if not line.take(","):
                     break
             line.expect("=")
-        name = line.expect_kind("word", "a primitive")
+        name = line.expect_word("a primitive")
         loc = self._loc(line)
         match name.text:
             case "for":
@@ -323,7 +323,7 @@ class _Parser:
         inits: list[Atom] = []
         if line.take("carry"):
             while True:
-                names.append(line.expect_kind("word", "a name"))
+                names.append(line.expect_word("a name"))
                 line.expect("=")
                 inits.append(self._atom(line))
                 if not line.take(","):
@@ -335,7 +335,7 @@ class _Parser:
         return [self._bind_token(n, a.type) for n, a in zip(names, inits, strict=True)]
 
     def _for(self, line: Line, depth: int) -> tuple[tuple[Atom, ...], dict[str, object], tuple[Block, ...]]:
-        index = line.expect_kind("word", "a name")
+        index = line.expect_word("a name")
         line.expect("in")
         bounds = [self._atom(line)]
         for _ in range(2):

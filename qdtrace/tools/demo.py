@@ -127,11 +127,11 @@ def _print_fit(best: Any, spread: NDArray[Any], fits: NDArray[Any]) -> None:
     print("hare and lynx: populations of the first year; Carpenter (2018): posterior means, by Stan; Howard (2009)")
 
 
-def _print_graph(logs: Any, log_counts: Any, lines: int = 30) -> None:
+def _print_graph(logs: Any, log_counts: Any) -> None:
     lowered = misfits.lower(logs, log_counts)
     text = lowered.graph().splitlines()
     print(f"\noptimised graph of the misfits ({len(lowered.tasks)} task, {len(text)} lines), its head:")
-    for line in text[:lines]:
+    for line in text[:30]:
         print("  " + (line if len(line) <= 116 else line[:113] + "..."))
     for task in lowered.tasks:
         print(f"  emitted by {task.codegen}: {task.reason}")

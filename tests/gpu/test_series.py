@@ -277,7 +277,7 @@ def task_of(body: str, head: str = "range_for i in 0:i32 : 8:i32") -> Task:
     ],
 )
 def test_which_tasks_stay_alone(body: str, head: str, reason: str | None) -> None:
-    found = why_alone(task_of(body, head), device("sm_90"))
+    found = why_alone(task_of(body, head))
     assert found == reason if reason is None else found is not None and found.startswith(reason)
 
 
@@ -285,7 +285,7 @@ def test_a_serial_loop_stays_alone() -> None:
     """It may be a scan, or long."""
     text = "  serial\n    for j in 0:i32 : 9:i32 : 1:i32\n      store y 0.0:f32 j\n"
     (task,) = parse_program(f"program p(y: ref[f32,9])\n{text}  return y").tasks
-    assert why_alone(task, device("sm_90")) == "loops that may be long"
+    assert why_alone(task) == "loops that may be long"
 
 
 def test_series_end_where_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from lowering.plan.update_groups import UpdateGroup
     from lowering.simd.descriptions import Address
     from lowering.simd.frame import LaneFrame
-    from qdtrace.ir.types import DType
 
 UNROLL = 4
 """Unrolling of the loop over lanes without locks."""
@@ -150,7 +149,7 @@ def _element(f: LaneFrame, memory: GlobalMemory, op: str, pointer: str, value: s
 # Components of a group together
 
 
-def _wide(f: LaneFrame, d: DType, count: int) -> Ops:
+def _wide(f: LaneFrame, count: int) -> Ops:
     return Ops(f.text, Lanes(count), f.target, f.scalar.fast_math)
 
 
@@ -160,7 +159,7 @@ def _plain_components(f: LaneFrame, memory: GlobalMemory, group: UpdateGroup, ta
     kind, size, k = MEMORY[d], BYTES[MEMORY[d]], 0
     while k < many:
         count = next(n for n in (4, 2, 1) if n <= many - k)
-        o = _wide(f, d, count)
+        o = _wide(f, count)
         at, given = ahead(f, kind, target, k), ahead(f, kind, values, k)
         old = text.op(f"load {o.type(d)}, ptr {at}, align {size}{memory.alias}")
         new = combine(o, group.op, d, old, text.op(f"load {o.type(d)}, ptr {given}, align {size}"))
@@ -174,7 +173,7 @@ def _locked_components(f: LaneFrame, memory: GlobalMemory, group: UpdateGroup, t
     kind, size = MEMORY[d], BYTES[MEMORY[d]]
 
     def together(at: str, given: str, count: int) -> None:
-        o = _wide(f, d, count)
+        o = _wide(f, count)
         value = text.op(f"load {o.type(d)}, ptr {given}, align {size}")
         exchange_record(f, o, d, memory, at, lambda old: combine(o, group.op, d, old, value))
 
