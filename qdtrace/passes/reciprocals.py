@@ -29,7 +29,7 @@ from qdtrace.ir.primitives import CONVERT, DIV, QUOTIENT
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, literal
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import DType
-from qdtrace.ir.walk import walk_eqns, walk_task
+from qdtrace.ir.walk import bound_in_block, walk_eqns, walk_task
 from qdtrace.passes.base import TaskPass
 from qdtrace.rules.floats import is_whole
 
@@ -73,10 +73,9 @@ class _Divider(Rebuilder):
     def __init__(self, task: Task) -> None:
         super().__init__()
         self._uniformity: Uniformity = analyse_uniformity(task)
-        self._loops = 0
-        """Number of loops around the current place."""
-        self._depth: dict[Var, int] = {}
-        """Number of loops around the place where a value is bound; 0 for values of the head, which have no entry."""
+        loops = (e for e in walk_eqns(task.body) if e.primitive.loops)
+        self._depth = Counter(v for loop in loops for inner in loop.blocks for v in bound_in_block(inner))
+        """Number of loops around the place where a value is bound."""
         self._often: Counter[Atom] = Counter()
         """Number of divisions by each value in the current block."""
         self._decided = {e.invars[0] for e in walk_eqns(task.body) if _decides(e)}
@@ -89,19 +88,6 @@ class _Divider(Rebuilder):
         rebuilt = super().rebuild_block(block)
         self._often = often
         return rebuilt
-
-    def region(self, eqn: Eqn, number: int) -> Block:
-        """Rebuilds a block of a branch or loop."""
-        inside = int(eqn.primitive.loops)
-        self._loops += inside
-        rebuilt = super().region(eqn, number)
-        self._loops -= inside
-        return rebuilt
-
-    def bind(self, variables: tuple[Var, ...]) -> tuple[Var, ...]:
-        """Records the depth of variables and returns them."""
-        self._depth.update(dict.fromkeys(variables, self._loops))
-        return variables
 
     def visit(self, eqn: Eqn) -> None:
         """Appends the equation, or a quotient in place of a division."""
@@ -124,4 +110,4 @@ class _Divider(Rebuilder):
         assert isinstance(r, Var)
         if self._uniformity.is_uniform(r) and not self._uniformity.is_uniform(x):
             return True
-        return self._depth.get(r, 0) < min(self._loops, self._depth.get(x, 0))
+        return self._depth[r] < min(self._depth[eqn.outvars[0]], self._depth[x])

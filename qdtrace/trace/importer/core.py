@@ -380,9 +380,8 @@ class Importer(MemoryOps):
         for value in held.values():
             hold(value)
         uses = uses_of_jaxpr(jaxpr)
-        for position, eqn in enumerate(jaxpr.eqns):
-            if position not in uses.dead:
-                self._import_counted(position, eqn, env, uses, held)
+        for position, eqn in enumerate(uses.eqns):
+            self._import_counted(position, eqn, env, uses, held)
         results = [self.read(env, v) for v in jaxpr.outvars]
         for value in held.values():
             hold(value, -1)

@@ -7,7 +7,6 @@ loop, and no temporary lies in memory between them.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from qdtrace.frozen import frozen
 from qdtrace.trace import compat
 from qdtrace.trace.importer.values import Value, Waiting, hold
 from qdtrace.trace.markers import REGIONS
+from qdtrace.trace.pruning import prune
 from qdtrace.trace.rows import ELEMENTWISE
 
 if TYPE_CHECKING:
@@ -34,13 +34,13 @@ _ONCE = frozenset(
 class Uses:
     """The reads of one list of equations (or of regions among them)."""
 
+    eqns: Sequence[JaxprEqn]
+    """The equations, without those that no result depends on: derivatives leave such, and failing in one that JAX drops
+    would be wrong."""
     last: Mapping[Var, int]
     """Position of the last equation that reads a variable; behind all for a result."""
-    reader: Mapping[Var, JaxprEqn] = field(default_factory=dict["Var", "JaxprEqn"])
+    reader: Mapping[Var, JaxprEqn]
     """The equation that reads a variable, where it is one, once."""
-    dead: frozenset[int] = frozenset()
-    """Positions of equations without effect that no result depends on. Derivatives leave such, and failing in one
-    that JAX drops would be wrong."""
 
     def release(self, position: int, eqn: JaxprEqn, held: dict[Var, Value]) -> list[Value]:
         """Lets go of operands that no later equation reads, unless this one reads them twice, by one name or by two.
@@ -80,22 +80,15 @@ class Uses:
 @lru_cache(maxsize=1024)
 def uses_of_jaxpr(jaxpr: Jaxpr) -> Uses:
     """Returns the reads of a jaxpr."""
-    dead = _dead(jaxpr)
-    return _uses([None if k in dead else e for k, e in enumerate(jaxpr.eqns)], jaxpr.outvars, dead)
+    return uses_of_items(prune(jaxpr.eqns, jaxpr.outvars, ()), jaxpr.outvars)
 
 
 def uses_of_items(items: Sequence[JaxprEqn], results: Iterable[Atom] = ()) -> Uses:
     """Returns the reads of equations and regions; what a region reads is not known to be read once."""
-    return _uses(items, results, frozenset())
-
-
-def _uses(items: Sequence[JaxprEqn | None], results: Iterable[Atom], dead: frozenset[int]) -> Uses:
     last: dict[Var, int] = {}
     count: Counter[Var] = Counter()
     reader: dict[Var, JaxprEqn] = {}
     for position, item in enumerate(items):
-        if item is None:
-            continue
         for var in item.invars:
             if not isinstance(var, compat.Literal):
                 last[var] = position
@@ -105,16 +98,4 @@ def _uses(items: Sequence[JaxprEqn | None], results: Iterable[Atom], dead: froze
         if not isinstance(var, compat.Literal):
             last[var] = len(items)
             count[var] += 2
-    return Uses(last, {var: eqn for var, eqn in reader.items() if count[var] == 1}, dead)
-
-
-def _dead(jaxpr: Jaxpr) -> frozenset[int]:
-    used = {v for v in jaxpr.outvars if not isinstance(v, compat.Literal)}
-    dead: list[int] = []
-    for position in range(len(jaxpr.eqns) - 1, -1, -1):
-        eqn = jaxpr.eqns[position]
-        if not eqn.effects and used.isdisjoint(eqn.outvars):
-            dead.append(position)
-        else:
-            used.update([v for v in eqn.invars if not isinstance(v, compat.Literal)])
-    return frozenset(dead)
+    return Uses(items, last, {var: eqn for var, eqn in reader.items() if count[var] == 1})
