@@ -173,11 +173,7 @@ _define_intrinsic("clz", "ctlz", "i1 false")
 @rule("is_finite")
 def _is_finite(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
     size = o.intrinsic("fabs", REGISTER[d], values[0])
-    return o.compare("fcmp one", o.type(d), size, o.lanes.splat(REGISTER[d], _infinity(d)))
-
-
-def _infinity(d: DType) -> str:
-    return constant(math.inf, compute_dtype(d))
+    return o.compare("fcmp one", o.type(d), size, o.lanes.splat(REGISTER[d], constant(math.inf, compute_dtype(d))))
 
 
 def _define_comparison(name: str, *, equality: bool = False) -> None:

@@ -49,7 +49,8 @@ def bounds(f: Frame, eqn: Eqn, indices: Sequence[str]) -> None:
         first = indices[-1]
         for index, fails in zip(indices[-2::-1], bad[-2::-1], strict=True):
             first = o.select(fails, kind, index, first)
-        report(f, eqn, lambda: o.cast(widening(eqn), kind, first, "i64"))
+        widening = "sext" if eqn.invars[0].dtype.is_signed else "zext"
+        report(f, eqn, lambda: o.cast(widening, kind, first, "i64"))
 
 
 def comparison(eqn: Eqn) -> tuple[str, int]:
@@ -58,11 +59,6 @@ def comparison(eqn: Eqn) -> tuple[str, int]:
     if dtype.is_signed:
         return ("slt", 0) if size >> (dtype.bits - 1) else ("uge", size)
     return ("ult", 0) if size >> dtype.bits else ("uge", size)  # no number is below 0
-
-
-def widening(eqn: Eqn) -> str:
-    """Returns the opcode that extends the index of a `bound` to the reported i64."""
-    return "sext" if eqn.invars[0].dtype.is_signed else "zext"
 
 
 def check(f: Frame, eqn: Eqn) -> None:

@@ -149,13 +149,10 @@ def _went_on(ran: ctypes.c_int64) -> Callable[[], bool]:
     ran.value = ctypes.pythonapi.Py_AddPendingCall(pending, None)  # -1 where there is no room: kernels are left alone
 
     def went_on() -> bool:
-        return bool(ran.value) or main not in _frames() or _handles_interrupt(main)
+        frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage]
+        return bool(ran.value) or main not in frames or _handles_interrupt(main)
 
     return went_on
-
-
-def _frames() -> Mapping[int, Any]:
-    return sys._current_frames()  # pyright: ignore[reportPrivateUsage]
 
 
 def _handles_interrupt(thread: int) -> bool:

@@ -17,7 +17,7 @@ from qdtrace.frozen import frozen
 from qdtrace.ir.faults import checks_of, fault_of, largest_private
 from qdtrace.ir.memory import written
 from qdtrace.ir.primitives import BOUND
-from qdtrace.ir.program import Program, Task, Var, ref_type
+from qdtrace.ir.program import Program, Var, ref_type
 from qdtrace.ir.walk import task_refs, walk_program
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def plan_layout(
     kept = [b for b in program.buffers if b not in results and b not in elsewhere]
     offsets, scratch_bytes = pack_buffers(refs, kept)
     places |= {v: Place(operands + len(made), offset) for v, offset in offsets.items()} | elsewhere
-    faults = tuple(_fault_texts(task, index_only=pass_constants) for task in program.tasks)
+    faults = tuple(tuple(_fault_text(e, pass_constants) for e in checks_of(task)) for task in program.tasks)
     bare = aliases and len(made) > 1  # see Note [Never a bare tuple]
     if bare or (any(faults) and not made):  # XLA drops a call without results
         scratch_bytes = max(scratch_bytes, 1)
@@ -142,10 +142,6 @@ def with_kernel_scratch(layout: Layout, nbytes: int) -> tuple[Layout, Place]:
     offset = round_up(layout.scratch_bytes, CACHE_LINE)
     place = Place(layout.scratch_slot, offset)
     return (replace(layout, scratch_bytes=offset + nbytes) if nbytes else layout), place
-
-
-def _fault_texts(task: Task, *, index_only: bool) -> tuple[str, ...]:
-    return tuple(_fault_text(eqn, index_only) for eqn in checks_of(task))
 
 
 def _fault_text(eqn: Eqn, index_only: bool) -> str:

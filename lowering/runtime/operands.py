@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from lowering.llvm.host import I64, Code, Operand, Ptr, Value
     from lowering.runtime.layout import Layout
     from lowering.tables import Record
-    from qdtrace.ir.program import Var
 
     Back = Callable[[Code, Value, Fields, Value, Value], None]
 
@@ -40,14 +39,10 @@ def entry_lines(records: str, table: str) -> list[str]:
     ]
 
 
-def _label(kind: str, number: int, var: Var) -> str:
-    return f"{kind} {number}" + (f" (`{var.hint}`)" if var.hint else "")
-
-
 def signature_of(layout: Layout) -> tuple[list[str], dict[str, object]]:
     """Returns constants that describe each operand and result, and the fields of the program's signature."""
     rows = [
-        (_label(kind, k, v), abi.XLA_DTYPES[v.dtype], ref_type(v).size)
+        (f"{kind} {k}" + (f" (`{v.hint}`)" if v.hint else ""), abi.XLA_DTYPES[v.dtype], ref_type(v).size)
         for kind, refs in (("operand", layout.program.params), ("result", layout.written))
         for k, v in enumerate(refs)
     ]

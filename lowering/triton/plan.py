@@ -77,18 +77,13 @@ class Plan:
 
     @property
     def warps(self) -> int:
-        """Warps of a program, as if each had 32 lanes."""
-        return warps_for(self.block)
+        """Warps of a program, as if each had 32 lanes: a thread has 8 elements."""
+        return max(1, min(8, self.block // 256))
 
     @property
     def scratch_bytes(self) -> int:
         """Bytes of scratch for the partial sums of all programs."""
         return lay_out(self.totals, CACHE_LINE, copies=self.programs).nbytes
-
-
-def warps_for(block: int) -> int:
-    """Returns the warps of a program for a block: a thread of a 32-lane warp has 8 elements."""
-    return max(1, min(8, block // 256))
 
 
 def plan_task(task: Task, tiling: Tiling = DEFAULT_TILING) -> Plan:

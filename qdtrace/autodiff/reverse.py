@@ -141,10 +141,6 @@ def _run_again(program: Program, accessed: Mapping[int, Accesses], known: Given,
     return again
 
 
-def _state_bytes(state: Sequence[DType], arrays: Sequence[Var]) -> int:
-    return sum(d.itemsize for d in state) + sum(ref_type(a).nbytes for a in arrays)
-
-
 def _reverse_task(
     task: Task,
     sweep: Sweep,
@@ -169,7 +165,8 @@ def _reverse_task(
         slots = lambda capacity: Slots(sweep.private, state, arrays, capacity)  # noqa: E731 - one for each stack
         used = private_bytes(sweep.hoisted)
         is_exact, most = constant_trips(eqn) is not None, most_steps(eqn, needed, stacks.limits)
-        size = LoopSize(trips.of(eqn), _state_bytes(state, arrays), is_exact, most, bool(arrays), not is_innermost(eqn))
+        nbytes = sum(d.itemsize for d in state) + sum(ref_type(a).nbytes for a in arrays)
+        size = LoopSize(trips.of(eqn), nbytes, is_exact, most, bool(arrays), not is_innermost(eqn))
         choice = stacks.choose(size, used, eqn.loc)
         bits = choice.thinned_bits
         kept = EveryState(slots(choice.slots)) if bits is None else Thinning(slots(choice.slots), bits)

@@ -52,7 +52,8 @@ def batch(program: Program, mask: Sequence[bool], size: int, *, all_results: boo
     Without `all_results`, results that do not depend on such parameters have no leading axis.
     """
     batched = batched_references(program, mask, program.results if all_results else ())
-    new = {v: _with_axis(v, size) for v in (*program.params, *program.buffers) if v in batched}
+    own = (v for v in (*program.params, *program.buffers) if v in batched)
+    new = {v: Var(RefType(v.dtype, (size, *ref_type(v).shape)), v.hint) for v in own}
     # A parameter without the axis that is written, or that is a result: each element of the batch has a copy.
     copied = [v for v, given in zip(program.params, mask, strict=True) if v in batched and not given]
     kept = {v: Var(v.type, v.hint) for v in copied}
@@ -83,10 +84,6 @@ def batch(program: Program, mask: Sequence[bool], size: int, *, all_results: boo
         },
         limits={v: limits for v, limits in program.limits.items() if v in params},
     )
-
-
-def _with_axis(var: Var, size: int) -> Var:
-    return Var(RefType(var.dtype, (size, *ref_type(var).shape)), var.hint)
 
 
 class Batcher(Copier):

@@ -286,8 +286,3 @@ def load_all(builder: Builder, ref: Var) -> np.ndarray:
     shape = ref_type(ref).shape
     places = ([literal(k, DType.i32) for k in position] for position in np.ndindex(*shape))
     return array_of((builder.load(ref, *at) for at in places), shape)
-
-
-def hints_among(hints: Mapping[str, object], *names: str) -> dict[str, object]:
-    """Returns the launch hints among all keyword arguments of a range."""
-    return {k: v for k, v in hints.items() if k in names and v is not None}

@@ -28,7 +28,7 @@ from qdtrace.compose.jaxprs import has_marker, is_literal, largest_size, physica
 from qdtrace.compose.large_access import large_access
 from qdtrace.compose.loops import jump, loop_of_tasks
 from qdtrace.compose.records import needs_jax
-from qdtrace.compose.segment import BufferState, Constant, Pending, hints_among
+from qdtrace.compose.segment import BufferState, Constant, Pending
 from qdtrace.compose.stager import SMALL, Stager
 from qdtrace.compose.task_range import task_range
 from qdtrace.errors import UnsupportedError, warn
@@ -154,8 +154,8 @@ def _task(stager: Stager, region: JaxprEqn) -> None:
             importer.body(iteration.eqns, env)
     name = str(hints.get("name") or f"{stager.name}.{len(stager.segment.tasks)}")
     head = tuple(builder.current.eqns)
-    launch, ends = hints_among(hints, *LAUNCH_HINTS), (span.first, span.last)
-    stager.segment.append(Task("range_for", index, *ends, body.close(), head, name, loc, launch))
+    launch = {k: v for k, v in hints.items() if k in LAUNCH_HINTS and v is not None}
+    stager.segment.append(Task("range_for", index, span.first, span.last, body.close(), head, name, loc, launch))
     stager.segment.note(region, stager.conditions)
 
 

@@ -109,7 +109,8 @@ class _Apart:
                 self.known.update(eqn.outvars)
                 if not self._of_rows.isdisjoint(eqn.invars):
                     self._of_rows.update(eqn.outvars)
-            inside = repeated or prim is WHILE or (prim is FOR and _loops_in(eqn) > 1)
+            several = prim is FOR and sum(e.primitive.loops for e in eqn.blocks[0].eqns) > 1
+            inside = repeated or prim is WHILE or several
             for inner in eqn.blocks:
                 self._visit(inner, repeated=inside)
 
@@ -143,10 +144,6 @@ def _elements(loop: Eqn) -> int:
     trips = 1 if loop.initials else trip_count(*loop.bounds) or 1
     inner = [_elements(e) for e in loop.blocks[0].eqns if e.primitive is FOR]
     return trips * max(inner, default=1)
-
-
-def _loops_in(loop: Eqn) -> int:
-    return sum(e.primitive in (FOR, WHILE) for e in loop.blocks[0].eqns)
 
 
 class _Unroller(Rebuilder):

@@ -16,10 +16,6 @@ if TYPE_CHECKING:
 TABLE = RuleTable()
 
 
-def _is_ones(atom: Atom) -> bool:
-    return integer(atom) == int(wrapped(-1, atom.dtype).value)
-
-
 @TABLE.rule("and or", on="bits")
 def and_or_self(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x & x -> x, x | x -> x"""
@@ -37,7 +33,7 @@ def bits_with_zero(w: Emitter, op: str, ops: Operands, params: Params) -> Atom |
 @TABLE.rule("and or xor", on="bits", constant=True)
 def bits_with_ones(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x & ones -> x, x | ones -> ones, x ^ ones -> ~x"""
-    if not _is_ones(ops[1]):
+    if integer(ops[1]) != int(wrapped(-1, ops[1].dtype).value):
         return None
     if op == "xor":
         return w.op("not", ops[0])

@@ -61,11 +61,9 @@ class Gathering(Walk):
                 markers.check_p.bind(holds, **eqn.params)
 
     def change_cell(self, eqn: JaxprEqn) -> None:
-        if self.values or self._cell_of(eqn) not in self.reading.active:
+        cell = eqn.outvars[0] if eqn.primitive is markers.local_p else eqn.invars[0]
+        if self.values or cell not in self.reading.active:
             self.set_cell(eqn)
-
-    def _cell_of(self, eqn: JaxprEqn) -> Any:
-        return eqn.outvars[0] if eqn.primitive is markers.local_p else eqn.invars[0]
 
     def load(self, eqn: JaxprEqn) -> None:
         is_entry = eqn.invars[0] is self.reading.handle

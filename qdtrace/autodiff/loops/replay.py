@@ -6,7 +6,6 @@ are walked back through: their values stay in registers, and no code in between 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from qdtrace.autodiff.loops.trip_counts import NUMBER
@@ -71,14 +70,6 @@ class Replay:
     """Iterations of a segment."""
     first: Atom | None = None
     """Iteration that segment 0 begins with; None for iteration 0."""
-
-    def in_segments(self, steps: int) -> Replay:
-        """Returns the same replay, in segments of `steps` iterations."""
-        return replace(self, steps=steps)
-
-    def beginning_at(self, first: Atom) -> Replay:
-        """Returns the same replay, beginning at iteration `first`."""
-        return replace(self, first=first)
 
     def back(self, n: Atom, kept: Sequence[Atom], adjoint: Sequence[Atom]) -> Atoms:
         """Walks back through segment `n` from its state `kept`.

@@ -14,6 +14,7 @@ state in slot 0 of the rest, in case the segment stays partial: the states of th
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from qdtrace.autodiff.loops.every_state import EveryState
@@ -122,7 +123,7 @@ class Segments:
         segments, rest = divided(builder, trips, self.steps)
         kept = segments
         if self.rest is not None:
-            behind = replay.beginning_at(scaled(builder, segments, self.steps))
+            behind = replace(replay, first=scaled(builder, segments, self.steps))
             left = Iterations.together(builder, rest)
             if not self.is_counted:
                 self._run_rest(builder, left, behind)
@@ -132,7 +133,7 @@ class Segments:
         if kept is not segments:
             # A stack also holds the starts of partial segments, and its strides depend on those too.
             together = Iterations(builder, together.most, segments)
-        return self.storage.backward(builder, together, given, replay.in_segments(self.steps))
+        return self.storage.backward(builder, together, given, replace(replay, steps=self.steps))
 
     def _run_rest(self, builder: Builder, left: Iterations, replay: Replay) -> None:
         """Runs the iterations after the segments again and keeps their states; the first one's is in slot 0."""

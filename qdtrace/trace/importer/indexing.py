@@ -100,16 +100,12 @@ def dynamic_slice(imp: Importer, eqn: JaxprEqn, x: Value, *starts: Value, slice_
         else:
             pair = is_pair(eqn.outvars[0].aval)
             read = lambda i: imp.element(x, [shifted(imp, s, k) for s, k in zip(at, i, strict=True)])  # noqa: E731
-            if _pick_slices(imp, x, at, sizes):
+            if any(type(k) is not Literal and m > 1 for k, m in zip(at, sizes, strict=True)):
                 return _sliding(imp, x, at, sizes)
             return imp.build(sizes, imp.dtype_of(eqn.outvars[0].aval), read, pair, unroll=True)
     else:
         base = x
     return view(imp, base, sizes, lambda i: [shifted(imp, s, k) for s, k in zip(at, i, strict=True)])
-
-
-def _pick_slices(imp: Importer, x: np.ndarray, at: Sequence[Atom], sizes: Sequence[int]) -> bool:
-    return any(type(k) is not Literal and m > 1 for k, m in zip(at, sizes, strict=True))
 
 
 def _sliding(imp: Importer, x: np.ndarray, at: Sequence[Atom], sizes: Sequence[int]) -> np.ndarray:

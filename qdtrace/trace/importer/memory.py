@@ -372,7 +372,7 @@ class MemoryOps(ScalarOps):
         level = len(stack) - 1
         while level > 0 and not needed & _bound(stack[level]):
             level -= 1
-        level = max(level, self._spill_floor())
+        level = max(level, len(stack) - self._scopes)  # the outermost block that this importer may append to
         shape = (*value.shape, 2) if pair else value.shape
         cell = Var(RefType(dtype, shape, Space.LOCAL), "s")
         eqns = stack[level].eqns
@@ -383,10 +383,6 @@ class MemoryOps(ScalarOps):
                 at = [self.index(i) for i in ((*index, p) if pair else index)]
                 eqns.append(Eqn(STORE, (cell, part, *at), (), {}, (), loc))
         return PrivateArray(cell, pair)
-
-    def _spill_floor(self) -> int:
-        """Returns the outermost block of the builder that this importer may append to."""
-        return len(self.stack) - self._scopes
 
 
 def _even(array: np.ndarray) -> tuple[Literal, list[int]] | None:

@@ -36,7 +36,7 @@ class Decisions:
         count = -1
         while count != (count := len(self._kept) + len(self._needed)):
             self._visit(items, True)
-        self.is_inexact = any(map(_is_inexact, self._needed))
+        self.is_inexact = any(jnp.issubdtype(v.aval.dtype, jnp.inexact) for v in self._needed)
         """True if floats decide: then a rounding may."""
         self._check(items)
 
@@ -130,10 +130,6 @@ class Decisions:
             eqns = self.copy(jaxpr.eqns, names, push)
             jaxprs.append(closed_over(eqns, compat.named(own, names), compat.named(jaxpr.outvars, names)))
         return region_of(eqn.replace(params=_renumbered(eqn.params)), first, tuple(reversed(jaxprs)))
-
-
-def _is_inexact(var: Var) -> bool:
-    return bool(jnp.issubdtype(var.aval.dtype, jnp.inexact))
 
 
 def _renumbered(params: dict[str, Any]) -> dict[str, Any]:
