@@ -83,10 +83,10 @@ class CpuBackend(NativeBackend[LinkedTask]):
         return machine.emit_assembly(module)
 
     def describe(self, task: Task, options: Options) -> TaskReport:
-        """Returns how a task is vectorised, and what it costs."""
+        """Returns how a task is vectorised."""
         code = self.emit(task, options)
         threads = 1 if task.kind == "serial" or code.pieces == 1 else options.num_threads or usable_cores()
-        return TaskReport("llvm", code.reason, code.cost, code.lanes * threads)
+        return TaskReport("llvm", code.reason, code.lanes * threads)
 
     def info(self, options: Options) -> dict[str, str]:
         """Returns processor, threads, cache and versions, in words."""

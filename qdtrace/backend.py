@@ -29,8 +29,6 @@ class TaskReport:
     """The code generator, for instance `llvm`."""
     reason: str
     """The reason for that choice, and the vectorisation, in words."""
-    cost: int
-    """Estimated operations of one iteration."""
     at_once: int
     """The number of iterations that run at a time, on all threads together."""
     kernel_scratch: int = 0

@@ -27,7 +27,6 @@ from lowering.runtime.once import Once
 from lowering.simt.devices import device
 from lowering.simt.series import find_series, why_alone
 from qdtrace import launches
-from qdtrace.analysis.cost import operations
 from qdtrace.backend import TaskReport
 from qdtrace.failures import watch
 
@@ -129,7 +128,7 @@ class GpuBackend(NativeBackend[LoadedTask]):
         return self._emission.text_of_task(task, options, dialect)
 
     def reports(self, program: Program, options: Options) -> list[TaskReport]:
-        """Returns how each task is launched, alone or in a series, and what it costs."""
+        """Returns how each task is launched, alone or in a series."""
         layout, series = self._planned(share_code(program), options)
         found: list[TaskReport] = []
         for piece in _pieces(len(layout.program.tasks), series):
@@ -137,7 +136,7 @@ class GpuBackend(NativeBackend[LoadedTask]):
                 if piece in series:
                     one = series[piece]
                     threads = 1 if task.kind == "serial" else one.threads
-                    found.append(TaskReport("llvm", one.reason, operations(task.body), threads))
+                    found.append(TaskReport("llvm", one.reason, threads))
                     continue
                 report = self.describe(task, options)
                 reason = f"{report.reason}; a launch of its own: {why_alone(task) or 'no other beside it'}"
@@ -145,7 +144,7 @@ class GpuBackend(NativeBackend[LoadedTask]):
         return found
 
     def describe(self, task: Task, options: Options) -> TaskReport:
-        """Returns how a task is launched, and what it costs."""
+        """Returns how a task is launched."""
         return self._emission.report(task, options)
 
     def info(self, options: Options) -> dict[str, str]:

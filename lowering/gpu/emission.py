@@ -86,12 +86,12 @@ class Emission:
         return self.text(self.by_llvm(task, options) if dialect == "llvm" else self.task(task, options), dialect)
 
     def report(self, task: Task, options: Options) -> TaskReport:
-        """Returns how a task is launched, and what it costs."""
+        """Returns how a task is launched."""
         chosen = self.choice(task, options)
         if chosen.codegen == "triton":
             threads = self.device.multiprocessors * self.device.threads
             made = emit_triton(task, emit_options(options))
-            return TaskReport("triton", chosen.reason, made.cost, threads, made.scratch_bytes)
+            return TaskReport("triton", chosen.reason, threads, made.scratch_bytes)
         code = self.by_llvm(task, options)
         shared = code.scratch_bytes - code.stack_bytes
-        return TaskReport("llvm", f"{code.reason}; {chosen.reason}", code.cost, code.lanes, shared)
+        return TaskReport("llvm", f"{code.reason}; {chosen.reason}", code.lanes, shared)

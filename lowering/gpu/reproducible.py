@@ -48,7 +48,6 @@ MOST_BYTES = 1 << 32
 class Format:
     """The bits of the numbers of a dtype."""
 
-    number: DType
     bits: DType
     fraction: int
     """Bits of the mantissa without the first one."""
@@ -72,8 +71,8 @@ class Format:
 
 
 FORMATS = {
-    DType.f32: Format(DType.f32, DType.u32, 23, (1 << 8) - 1),
-    DType.f64: Format(DType.f64, DType.u64, 52, (1 << 11) - 1),
+    DType.f32: Format(DType.u32, 23, (1 << 8) - 1),
+    DType.f64: Format(DType.u64, 52, (1 << 11) - 1),
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lowering.llvm.conversions import round_to
-from lowering.llvm.maths.library import APART, NAMES, function_for
+from lowering.llvm.maths.library import APART, function_for
 from lowering.llvm.maths.side_by_side import joined, part
 from lowering.llvm.types import REGISTER, compute_dtype
 from lowering.llvm.vectors import Lanes
@@ -13,9 +13,6 @@ from lowering.llvm.vectors import Lanes
 if TYPE_CHECKING:
     from lowering.llvm.ops import Ops
     from qdtrace.ir.types import DType
-
-FUNCTIONS = NAMES
-"""Primitives that the library computes; `rem` only for floats."""
 
 
 def call(o: Ops, name: str, dtype: DType, rows: list[list[str]]) -> list[str]:

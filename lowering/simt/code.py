@@ -49,8 +49,6 @@ class KernelCode:
     """Kernels to launch, in order."""
     scratch_bytes: int
     """Uninitialised device memory that the kernels of the task share."""
-    cost: int
-    """Estimated scalar operations of one iteration."""
     lanes: int
     """Iterations that run at a time on the whole device, about."""
     reason: str

@@ -75,7 +75,6 @@ def emit_kernels(
         plan.facts.refs,
         tuple(launches),
         plan.scratch_bytes,
-        plan.facts.cost,
         at_once,
         plan.reason,
         plan.scratch_bytes - plan.stacks_at if plan.stacks.nbytes else 0,

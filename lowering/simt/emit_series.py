@@ -62,7 +62,7 @@ def emit_series(
             return f"addrspacecast (ptr addrspace({SHARED}) {there} to ptr)"
         return text.op(f"addrspacecast {_SPACE} %a{n} to ptr")
 
-    taken = number = cost = 0
+    taken = number = 0
     for k, step in enumerate(steps):
         # consecutive fills are of different memory, so they need no wait between them
         if k and not (isinstance(step, Filling) and isinstance(steps[k - 1], Filling)):
@@ -72,9 +72,8 @@ def emit_series(
             taken += 1
             continue
         if step.kind == "serial" or trip_count(step.start, step.stop) != 0:
-            code, refs, operations = _function(step, module, device, threads, options, f"qd_task_{number}")
+            code, refs = _function(step, module, device, threads, options, f"qd_task_{number}")
             functions.append(code)
-            cost = max(cost, operations)
             operands = "".join(f"ptr {pointer(taken + n)}, " for n in range(refs))
             word = text.op(f"getelementptr i8, {_SPACE} %failure, i64 {number * FIELD}")
             text.do(f"call void @qd_task_{number}({operands}i64 0, i64 0, {_SPACE} {word}, {_SPACE} %memory)")
@@ -86,16 +85,16 @@ def emit_series(
         f"define {family.convention} void @qd_kernel({arguments}i64 %start, i64 %stop, {_SPACE} %failure, "
         f"{_SPACE} %memory)"
     )
-    return KernelCode(module.render([*functions, main]), (), (Launch("qd_kernel", threads, 1),), 0, cost, threads, "")
+    return KernelCode(module.render([*functions, main]), (), (Launch("qd_kernel", threads, 1),), 0, threads, "")
 
 
 def _function(
     task: Task, module: Module, device: Device, threads: int, options: EmitOptions, name: str
-) -> tuple[str, int, int]:
-    """Returns the function of a task, the number of references that it takes, and the cost of an iteration."""
+) -> tuple[str, int]:
+    """Returns the function of a task, and the number of references that it takes."""
     plan = plan_in_series(task, device, threads)
     own, _ = alias_metadata(plan.facts, module)
-    return Kernel(plan, module, (own, ""), options).main(name), len(plan.facts.refs), plan.facts.cost
+    return Kernel(plan, module, (own, ""), options).main(name), len(plan.facts.refs)
 
 
 def _fill(text: Text, filling: Filling, place: str, device: Device, threads: int) -> None:

@@ -109,6 +109,6 @@ class SpirvBackend(GpuBackend):
         return made
 
     def describe(self, task: Task, options: Options) -> TaskReport:
-        """Returns how a task is launched, and what it costs."""
+        """Returns how a task is launched."""
         code = self.emit(task, options)
-        return TaskReport("llvm", code.reason, code.cost, code.lanes, code.scratch_bytes - code.stack_bytes)
+        return TaskReport("llvm", code.reason, code.lanes, code.scratch_bytes - code.stack_bytes)

@@ -42,9 +42,5 @@ class TritonCode:
     """Kernels to launch, in order; none for a range that is empty."""
     scratch_bytes: int
     """Uninitialised device memory that the kernels of the task share."""
-    cost: int
-    """Estimated scalar operations of one iteration."""
-    reason: str
-    """The kernels in words, for reports."""
     fast_math: bool
     """True if multiplications and additions may be fused."""

@@ -52,10 +52,8 @@ class _Emitter:
             launches.append(TritonLaunch("qd_kernel", plan.programs, plan.block, plan.warps))
             turns = enumerate(in_turns(plan.totals))
             launches += [self._combine(f"qd_combine_{turn}" if turn else "qd_combine", parts) for turn, parts in turns]
-        return TritonCode(
-            self.module.render(), plan.facts.refs, tuple(launches), plan.scratch_bytes, plan.facts.cost,
-            _describe(plan), self.fast_math,
-        )  # fmt: skip
+        text = self.module.render()
+        return TritonCode(text, plan.facts.refs, tuple(launches), plan.scratch_bytes, self.fast_math)
 
     def _kernel(self) -> Kernel:
         kernel = Kernel(self.module, self.plan.facts, self.plan.lanes.varying, fast_math=self.fast_math)

@@ -49,8 +49,7 @@ class _Emitter:
         self.scan = scan
         self.options = options
         self.plan = plan_scan(scan, tiling)
-        self.reason = describe_scan(scan, self.plan)
-        self.module = Source(f"{scan.facts.task.name or 'task'}: {self.reason}.")
+        self.module = Source(f"{scan.facts.task.name or 'task'}: {describe_scan(scan, self.plan)}.")
 
     def emit(self) -> TritonCode:
         plan, facts = self.plan, self.scan.facts
@@ -66,10 +65,8 @@ class _Emitter:
             if self.scan.after:
                 self._after()
                 launches.append(TritonLaunch("qd_after", 1, 32, 1))
-        return TritonCode(
-            self.module.render(), facts.refs, tuple(launches), FIELD * plan.words, facts.cost, self.reason,
-            self.options.fast_math,
-        )  # fmt: skip
+        text, scratch = self.module.render(), FIELD * plan.words
+        return TritonCode(text, facts.refs, tuple(launches), scratch, self.options.fast_math)
 
     def _kernel(self, *, before: bool = False) -> Kernel:
         """Begins a kernel with the equations before the loop; only the one with `before` emits their writes."""

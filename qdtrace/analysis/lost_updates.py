@@ -20,7 +20,7 @@ from qdtrace.ir.program import Var, is_global, ref_type
 if TYPE_CHECKING:
     from qdtrace.analysis.accesses import Accesses
     from qdtrace.analysis.updates import Update
-    from qdtrace.ir.program import Atom, Eqn
+    from qdtrace.ir.program import Atom
 
 _SHIFTS = (SHIFT_RIGHT_ARITHMETIC, SHIFT_RIGHT_LOGICAL)
 
@@ -41,7 +41,6 @@ def lost_updates(found: Accesses) -> list[Race]:
 class _Origin:
     """The load that an index is computed from; iterations differ in no other value that it reads."""
 
-    load: Eqn
     of_many: bool
     """True if a quotient makes one number of many."""
     of_floats: bool
@@ -65,7 +64,7 @@ def _is_lost(found: Accesses, site: Site, update: Update) -> bool:
 
 def _origin(found: Accesses, index: Atom) -> _Origin | None:
     """Returns the load that an index is computed from, or None if iterations differ in something else, too."""
-    loads: dict[int, Eqn] = {}
+    loads: set[int] = set()
     of_many = of_floats = False
     work: list[Atom] = [index]
     seen: set[Atom] = set()
@@ -80,9 +79,9 @@ def _origin(found: Accesses, index: Atom) -> _Origin | None:
         if eqn.primitive is LOAD:
             if not is_global(eqn.invars[0]):
                 return None
-            loads[found.updates.number(atom)] = eqn
+            loads.add(found.updates.number(atom))
             continue
         of_floats |= eqn.primitive is CONVERT and eqn.invars[0].dtype.is_float and eqn.outvar.dtype.is_integer
         of_many |= eqn.primitive in _SHIFTS or (eqn.primitive is DIV and eqn.outvar.dtype.is_integer)
         work += eqn.invars
-    return _Origin(next(iter(loads.values())), of_many, of_floats) if len(loads) == 1 else None
+    return _Origin(of_many, of_floats) if len(loads) == 1 else None

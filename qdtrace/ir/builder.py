@@ -108,10 +108,6 @@ class Builder:
         """Emits private memory of the thread, undefined until stored, and returns its reference."""
         return self("cell", dtype=dtype, shape=tuple(shape), hint=hint)
 
-    def constant(self, value: object, dtype: DType) -> Atom:
-        """Returns a literal."""
-        return literal(value, dtype)
-
 
 def result_types(
     prim: Primitive, invars: Sequence[Atom], params: Mapping[str, Any], blocks: Sequence[Block] = ()

@@ -199,11 +199,6 @@ class Part:
         """Shape of the selected elements."""
         return tuple(n for n, k in zip(jnp.shape(self.base), self.at, strict=True) if k is None)
 
-    @property
-    def ndim(self) -> int:
-        """Number of axes that are kept."""
-        return len(self.shape)
-
     def select(self, axis: int, index: Any) -> Part:
         """Returns one element along one of the axes that are kept."""
         free = [k for k, taken in enumerate(self.at) if taken is None]

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 class Gain:
     """The estimated gain of a fusion per iteration."""
 
-    bytes: int
     places: int
     """Number of values that pass from one body to the other in registers."""
     pays: bool
@@ -42,22 +41,22 @@ def judge(group: Group, task: Prepared, is_dead_after: Callable[[Var], bool], ma
     both = one.before(two, places)
     if both.size > machine.joined_cost:
         why = f"saves {saved} bytes an iteration, but bodies of {one.size} and {two.size} operations are long enough"
-        return Gain(saved, places, False, why)
+        return Gain(places, False, why)
     live = both.live
     if saved and live > machine.live_values and live > max(one.live, two.live):
-        return Gain(saved, places, False, f"saves {saved} bytes an iteration, but {live} values would be alive at once")
+        return Gain(places, False, f"saves {saved} bytes an iteration, but {live} values would be alive at once")
     if one.open_loop and two.open_loop:
-        return Gain(saved, places, False, "both have loops that lanes leave at different times")
+        return Gain(places, False, "both have loops that lanes leave at different times")
     if one.open_loop != two.open_loop:
         why = _drag(group, task, is_dead_after, machine)
         if why:
-            return Gain(saved, places, False, why)
+            return Gain(places, False, why)
     if saved:
-        return Gain(saved, places, True, f"saves {saved} bytes an iteration")
+        return Gain(places, True, f"saves {saved} bytes an iteration")
     iterations = task.memory.iterations
     if iterations is not None and iterations.count * max(one.operations, two.operations) <= machine.launch_cost:
-        return Gain(0, 0, True, "both are small: saves a launch")
-    return Gain(0, 0, False, "they share no element: joining would only save a launch")
+        return Gain(0, True, "both are small: saves a launch")
+    return Gain(0, False, "they share no element: joining would only save a launch")
 
 
 def _saved(group: Group, task: Prepared) -> tuple[int, int]:

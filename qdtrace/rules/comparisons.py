@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.intervals import compared
 from qdtrace.ir.primitives import primitive
-from qdtrace.ir.program import Literal
+from qdtrace.ir.program import Literal, literal
 from qdtrace.ir.types import DType
 from qdtrace.rules.folding import fold_exact
-from qdtrace.rules.match import FALSE, TRUE, floating, integer, nested_constants, same, wrapped
+from qdtrace.rules.match import FALSE, TRUE, integer, nested_constants, same, wrapped
 from qdtrace.rules.table import RuleTable
 
 if TYPE_CHECKING:
@@ -124,8 +124,7 @@ def compare_choice(w: Emitter, op: str, ops: Operands, params: Params) -> Atom |
         condition, yes, no = chosen
     elif (made := w.defined_by(ops[0], "convert")) is not None and made[0].dtype is DType.bool:
         dtype = ops[0].dtype
-        make = floating if dtype.is_float else wrapped
-        condition, yes, no = made[0], make(1, dtype), make(0, dtype)
+        condition, yes, no = made[0], literal(1, dtype), literal(0, dtype)
     else:
         return None
     on_true, on_false = (fold_exact(op, (arm, ops[1]), {}) for arm in (yes, no))

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from qdtrace.ir.primitives import CONVERT
-from qdtrace.ir.program import Literal
+from qdtrace.ir.program import Literal, literal
 from qdtrace.ir.types import DType
-from qdtrace.rules.match import floating, same
+from qdtrace.rules.match import same
 from qdtrace.rules.table import RuleTable
 from qdtrace.rules.zeros import is_never_negative_zero
 
@@ -94,7 +94,7 @@ def float_product_of_negs(w: Emitter, op: str, ops: Operands, params: Params) ->
         return None
     c = _number(ops[1])
     if c is not None:
-        return w.op(op, x[0], floating(-c, ops[1].dtype))
+        return w.op(op, x[0], literal(-c, ops[1].dtype))
     y = w.defined_by(ops[1], "neg")
     return None if y is None else w.op(op, x[0], y[0])
 
@@ -155,7 +155,7 @@ def _exact_inverse(atom: Atom) -> Literal | None:
     if not c or math.isinf(c) or abs(math.frexp(c)[0]) != 0.5:
         return None
     dtype = atom.dtype
-    return floating(1 / c, dtype) if _is_normal(c, dtype) and _is_normal(1 / c, dtype) else None
+    return literal(1 / c, dtype) if _is_normal(c, dtype) and _is_normal(1 / c, dtype) else None
 
 
 def is_whole(eqn: Eqn | None) -> bool:
@@ -171,7 +171,7 @@ def float_div_by_constant(w: Emitter, op: str, ops: Operands, params: Params) ->
     dtype = ops[1].dtype
     if c is None or is_whole(w.definition(ops[0])) or not _is_normal(c, dtype) or not _is_normal(1 / c, dtype):
         return None
-    return w.op("mul", ops[0], floating(1 / c, dtype))
+    return w.op("mul", ops[0], literal(1 / c, dtype))
 
 
 @TABLE.rule("mul", on="float", exact=False, constant=True)
@@ -183,7 +183,7 @@ def float_mul_constants(w: Emitter, op: str, ops: Operands, params: Params) -> A
         return None
     if (abs(c) < 1) != (abs(d) < 1) or not _is_normal(c * d, ops[0].dtype):
         return None
-    return w.op("mul", inner[0], floating(c * d, ops[0].dtype))
+    return w.op("mul", inner[0], literal(c * d, ops[0].dtype))
 
 
 @TABLE.rule("add sub", on="float", exact=False, constant=True)
@@ -199,5 +199,5 @@ def float_add_constants(w: Emitter, op: str, ops: Operands, params: Params) -> A
             continue
         total = sign * c + d
         if sign * c * d > 0 and _is_normal(total, ops[0].dtype):
-            return w.op("add", inner[0], floating(total, ops[0].dtype))
+            return w.op("add", inner[0], literal(total, ops[0].dtype))
     return None

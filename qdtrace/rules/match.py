@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from qdtrace.rules.emitter import Emitter
 
 __all__ = [
-    "FALSE", "TRUE", "bounds_of", "constant", "floating", "integer", "nested_constants", "power_of_two", "same",
+    "FALSE", "TRUE", "bounds_of", "constant", "integer", "nested_constants", "power_of_two", "same",
     "wrapped",
 ]  # fmt: skip
 
@@ -37,11 +37,6 @@ def integer(atom: Atom) -> int | None:
 def wrapped(value: int, dtype: DType) -> Literal:
     """Returns an integer constant, wrapped to the width of the dtype."""
     return literal(wrapper(dtype)(value), dtype)
-
-
-def floating(value: object, dtype: DType) -> Literal:
-    """Returns a float constant."""
-    return literal(value, dtype)
 
 
 def nested_constants(w: Emitter, inner: str, ops: Sequence[Atom]) -> tuple[Atom, int, int] | None:

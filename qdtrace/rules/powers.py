@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from qdtrace.ir.powers import power
-from qdtrace.ir.program import Literal
+from qdtrace.ir.program import Literal, literal
 from qdtrace.ir.types import DType
-from qdtrace.rules.match import floating, wrapped
 from qdtrace.rules.table import RuleTable
 
 if TYPE_CHECKING:
@@ -26,10 +25,10 @@ def integer_pow_trivial(w: Emitter, op: str, ops: Operands, params: Params) -> A
     """x ** 0 -> 1, x ** 1 -> x, x ** -1 -> 1 / x"""
     x, y = ops[0], params["y"]
     if y == 0:
-        return _one(x.dtype)
+        return literal(1, x.dtype)
     if y == 1:
         return x
-    return w.op("div", _one(x.dtype), x) if y == -1 else None
+    return w.op("div", literal(1, x.dtype), x) if y == -1 else None
 
 
 @TABLE.rule("integer_pow", on="float")
@@ -45,7 +44,7 @@ def integer_pow_of_reciprocal(w: Emitter, op: str, ops: Operands, params: Params
     x, y = ops[0], -params["y"]
     if not 2 <= y <= EXPANDED or x.dtype in _HALVES:
         return None
-    return w.op(op, w.op("div", _one(x.dtype), x), y=y)
+    return w.op(op, w.op("div", literal(1, x.dtype), x), y=y)
 
 
 @TABLE.rule("integer_pow", on="number")
@@ -56,7 +55,7 @@ def integer_pow_expand(w: Emitter, op: str, ops: Operands, params: Params) -> At
         return None
     result = power(x, abs(y), lambda a, b: w.op("mul", a, b))
     assert result is not None
-    return w.op("div", _one(x.dtype), result) if y < 0 else result
+    return w.op("div", literal(1, x.dtype), result) if y < 0 else result
 
 
 @TABLE.rule("pow", on="float")
@@ -64,7 +63,7 @@ def pow_trivial(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | No
     """x ** 0.0 -> 1.0, x ** 1.0 -> x, 1.0 ** y -> 1.0"""
     x, y = ops
     if y.__class__ is Literal and y.value == 0:  # type: ignore[union-attr]
-        return floating(1, x.dtype)
+        return literal(1, x.dtype)
     if y.__class__ is Literal and y.value == 1:  # type: ignore[union-attr]
         return x
     return x if x.__class__ is Literal and x.value == 1 else None  # type: ignore[union-attr]
@@ -78,7 +77,3 @@ def pow_small(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None
         return None
     n = float(y.value)  # type: ignore[union-attr]
     return w.op("integer_pow", x, y=int(n)) if n.is_integer() and 2 <= n <= 16 else None
-
-
-def _one(dtype: DType) -> Literal:
-    return floating(1, dtype) if dtype.is_float else wrapped(1, dtype)

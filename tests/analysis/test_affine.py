@@ -129,7 +129,7 @@ def test_shifts_and_masks_divide_what_is_not_negative():
     def body(b: Builder, i: Var) -> dict[str, Atom]:
         moved = b("add", i, i32(-3))  # negative at first
         unsigned = b.convert(i, DType.u32)
-        k = b.constant
+        k = literal
         return {
             "q": b("shift_right_logical", i, i32(3)),
             "r": b("and", i, i32(7)),

@@ -204,17 +204,6 @@ def test_what_was_needed_is_refused_with_less_memory(iterations: int | None, nby
         assert has_room == (stacks.needed <= max(memory, 0))
 
 
-def test_stacks_take_what_others_were_asked_for() -> None:
-    stacks, other = Stacks(), Stacks()
-    stacks.room(1, 1 << 20)
-    stacks.take(other)
-    assert (stacks.is_asked, stacks.needed, stacks.choices) == (False, 1 << 20, [])
-    other.room(1, 1 << 21)
-    choice = other.choose(LoopSize(8, 4), 0, None)
-    stacks.take(other)
-    assert (stacks.is_asked, stacks.needed, stacks.choices) == (True, 1 << 21, [choice])
-
-
 def test_memory_of_a_device_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     def devices(backend: str) -> list[SimpleNamespace]:
         if backend != "cuda":

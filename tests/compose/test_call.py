@@ -87,7 +87,6 @@ def test_a_backend_says_what_it_makes() -> None:
     (task,) = StagedProgram(_scaled(2.0), Options()).optimised_for(cpu.machine).tasks
     made = cpu.describe(task, Options())
     assert made.codegen in cpu.dialects
-    assert made.cost > 0
     assert all(cpu.text(task, Options(), dialect) for dialect in cpu.dialects)
     with pytest.raises(qd.BackendError, match="needs a backend for 'abacus', found"):
         backend("abacus")

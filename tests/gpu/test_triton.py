@@ -97,7 +97,6 @@ def test_tasks_of_one_program_have_emitters_of_their_own() -> None:
         report = backend.describe(stream, uncached(codegen="triton"))
         assert report.codegen == "triton"
         assert report.reason.startswith(f"codegen='triton': {N} iterations in blocks of 1024")
-        assert report.cost > 0
         forced = backend.describe(total, uncached(codegen="llvm"))
         assert (forced.codegen, forced.reason.split("; ")[-1]) == ("llvm", "codegen='llvm'")
         kept = backend.describe(stream, uncached(block_dim=64))

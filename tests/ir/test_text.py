@@ -107,7 +107,7 @@ def one_task(emit, index="i"):
 def test_hints_are_made_unique_words():
     def emit(b, x, i):
         for hint in ("a", "a", "a_1", "add", "λ!", "3d", "", "v0", "my name"):
-            b("add", b.constant(1, DType.i32), i, hint=hint)
+            b("add", literal(1, DType.i32), i, hint=hint)
 
     names = [line.split(":")[0].strip() for line in print_program(one_task(emit)).splitlines()[2:-1]]
     assert names == ["a", "a_1", "a_1_1", "add_", "v0", "_3d", "v1", "v0_1", "my_name"]
@@ -116,7 +116,7 @@ def test_hints_are_made_unique_words():
 def test_locs_are_comments_that_the_parser_skips():
     def emit(b, x, i):
         b.loc = Loc("model.py", 7, "step")
-        b.store(x, b.constant(1, DType.f32), i)
+        b.store(x, literal(1, DType.f32), i)
 
     program = one_task(emit)
     text = print_program(program, locs=True)

@@ -328,7 +328,7 @@ def test_what_the_builder_makes_is_accepted():
     b = Builder()
     with b.block() as opened:
         a = b.load(x, i)
-        positive = b("gt", a, b.constant(0, DType.f32))
+        positive = b("gt", a, literal(0, DType.f32))
         assert positive.type == BOOL
         with b.block() as then:
             b.store(x, b("sqrt", a), i)

@@ -11,7 +11,7 @@ from lowering.llvm.target import Target
 from lowering.simd.emit import emit_task
 from qdtrace.ir.builder import Builder, ref_var, scalar_var
 from qdtrace.ir.parser import parse_program
-from qdtrace.ir.program import Program, Task, Var
+from qdtrace.ir.program import Program, Task, Var, literal
 from qdtrace.ir.types import DType
 from tests.lowering.harness import SIZES, TARGETS, agrees, branch, f32, i32, loop, program, serial, task, while_loop
 
@@ -305,7 +305,7 @@ def test_carries_of_every_dtype_survive_divergence():
             index = b("max", i32(0), j)
             step = b.load(k, index)
             return [
-                b("xor", v, b.constant(1, v.dtype)) if v.dtype is BOOL else b("add", v, b.convert(step, v.dtype))
+                b("xor", v, literal(1, v.dtype)) if v.dtype is BOOL else b("add", v, b.convert(step, v.dtype))
                 for v in values
             ]
 
@@ -367,7 +367,7 @@ def test_sixty_four_bit_indices():
     n = 37
     x, y = ref_var(F32, (n,), "x"), ref_var(F32, (n,), "y")
     b, index = Builder(), scalar_var(DType.i64, "i")
-    wide = lambda v: b.constant(v, DType.i64)  # noqa: E731
+    wide = lambda v: literal(v, DType.i64)  # noqa: E731
     with b.block() as block:
         other = b("sub", wide(n - 1), index)
         (a,) = loop(b, wide(0), index, wide(1), [b.load(x, other)], lambda j, a: [b("add", a, b.load(x, j))])

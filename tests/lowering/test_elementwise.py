@@ -11,7 +11,7 @@ from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.builder import Builder, ref_var
 from qdtrace.ir.primitives import FUNCTIONS as MATHS
 from qdtrace.ir.primitives import PRIMITIVES
-from qdtrace.ir.program import Program, Var
+from qdtrace.ir.program import Program, Var, literal
 from qdtrace.ir.type_rules import IrTypeError
 from qdtrace.ir.types import DType, ScalarType
 from tests.lowering.harness import TARGETS, agrees, execute, program, same_bits, task
@@ -132,7 +132,7 @@ def test_integer_division_by_constants(dtype: DType, by: int):
     x, q, r, s = (ref_var(dtype, values.shape, h) for h in "xqrs")
 
     def body(b: Builder, i: Var) -> None:
-        constant = b.constant(by, dtype)
+        constant = literal(by, dtype)
         loaded = b.load(x, i)
         b.store(q, b("div", loaded, constant), i)
         b.store(r, b("rem", loaded, constant), i)
@@ -148,7 +148,7 @@ def test_min_and_max_with_constants(dtype: DType, constant: float):
     x, low, high = (ref_var(dtype, values.shape, h) for h in ("x", "low", "high"))
 
     def body(b: Builder, i: Var) -> None:
-        loaded, c = b.load(x, i), b.constant(constant, dtype)
+        loaded, c = b.load(x, i), literal(constant, dtype)
         b.store(low, b("min", loaded, c), i)
         b.store(high, b("max", c, loaded), i)
 
@@ -162,7 +162,7 @@ def test_uniform_operands_are_computed_once_and_spread(target: str):
     def body(b: Builder, i: Var) -> None:
         s = b.load(scale)
         twice = b("add", s, s)
-        positive = b("gt", twice, b.constant(0, DType.f32))
+        positive = b("gt", twice, literal(0, DType.f32))
         b.store(y, b("select", positive, b("mul", b.load(x, i), twice), b.load(x, i)), i)
 
     made = program([scale, x, y], task(33, body), [y])
@@ -173,7 +173,7 @@ def test_a_division_by_a_constant_that_passes_left_is_one():
     x, y = ref_var(DType.f32, (20,), "x"), ref_var(DType.f32, (20,), "y")
 
     def body(b: Builder, i: Var) -> None:
-        b.store(y, b("div", b.load(x, i), b.constant(3, DType.f32)), i)
+        b.store(y, b("div", b.load(x, i), literal(3, DType.f32)), i)
 
     values = np.array([np.inf, -np.inf, np.nan, 0.0, -0.0, *np.linspace(-5, 5, 15)], np.float32)
     made = Program("p", (x,), (y,), (task(20, body),), (y,))

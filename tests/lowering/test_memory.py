@@ -14,6 +14,7 @@ from lowering.llvm.target import Target
 from lowering.simd.emit import emit_task
 from qdtrace.ir.builder import Builder, ref_var
 from qdtrace.ir.parser import parse_program
+from qdtrace.ir.program import literal
 from qdtrace.ir.types import DType
 from tests.lowering.harness import TARGETS, Kernel, agrees, branch, execute, f32, i32, loop, program, runnable, task
 from tests.lowering.test_control import arguments, buffers, check
@@ -381,7 +382,7 @@ def test_accumulated_extremes_keep_nan_and_the_sign_of_zero(dtype: DType, op: st
 
     def body(b: Builder, i: Var) -> None:
         value = b.load(x, i)
-        b.accum(zeros, b("mul", value, b.constant(0, dtype)), op=op)
+        b.accum(zeros, b("mul", value, literal(0, dtype)), op=op)
         b.accum(numbers, value, b("and", i, i32(1)), op=op)
 
     values = np.linspace(-3, 3, N).astype(dtype.numpy)
@@ -440,7 +441,7 @@ def test_atomics_give_the_old_value_lane_after_lane(dtype: DType, target: str):
 
         def side() -> None:
             for op, ref, out in zip(ops, shared, outs, strict=True):
-                operands = [b.constant(1, dtype), value] if op == "cas" else [value]
+                operands = [literal(1, dtype), value] if op == "cas" else [value]
                 b.store(out, b("atomic", ref, *operands, place, op=op), i)
 
         branch(b, b("lt", b.load(k, i), i32(7)), side)
@@ -465,7 +466,7 @@ def test_threads_may_meet(dtype: DType, columns: int, target: str):
 
     def body(b: Builder, i: Var) -> None:
         for c in range(columns):
-            b.accum(bins, b.constant(c + 1, dtype), b("rem", i, i32(3)), i32(c))
+            b.accum(bins, literal(c + 1, dtype), b("rem", i, i32(3)), i32(c))
 
     made = program([bins], task(n, body), [bins])
     kernel = Kernel(made.tasks[0], runnable(target))

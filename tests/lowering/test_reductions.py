@@ -12,6 +12,7 @@ from lowering.simd.emit import emit_task
 from qdtrace.analysis.machine import CPU
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.builder import Builder, ref_var
+from qdtrace.ir.program import literal
 from qdtrace.ir.types import DType
 from tests.lowering.harness import (
     TARGETS,
@@ -234,7 +235,7 @@ def test_small_floats_are_rounded_once():
     """2049 ones in f16: rounding every sum would stop at 2048. Chunk sums are f32 and the total is rounded."""
     n = 2049
     total, bins, k = ref_var(DType.f16, (), "total"), ref_var(DType.f16, (2,), "bins"), ref_var(I32, (n,), "k")
-    one = Builder().constant(1, DType.f16)
+    one = literal(1, DType.f16)
 
     def body(b: Builder, i: Var) -> None:
         b.accum(total, one)

@@ -12,6 +12,7 @@ from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.builder import ref_var
 from qdtrace.ir.parser import parse_program
 from qdtrace.ir.primitives import FUNCTIONS
+from qdtrace.ir.program import literal
 from qdtrace.ir.types import DType
 from tests.differential.compare import Tolerance, compare
 from tests.lowering.harness import i32, program, task
@@ -64,7 +65,7 @@ def test_division_and_shifts_by_constants(dtype: DType, by: int):
     x, *outs = (ref_var(dtype, values.shape, h) for h in "xqrstu")
 
     def body(b, i):
-        constant, loaded = b.constant(by, dtype), b.load(x, i)
+        constant, loaded = literal(by, dtype), b.load(x, i)
         names = ("div", "rem", "shift_left", "shift_right_logical", "shift_right_arithmetic")
         for out, name in zip(outs, names, strict=True):
             b.store(out, b(name, loaded, constant), i)
@@ -81,7 +82,7 @@ def test_float_constants_keep_their_dtype_and_sign(dtype: DType, constant: float
         constant = dtype.numpy.type(constant)
 
     def body(b, i):
-        c, v = b.constant(constant, dtype), b.load(x, i)
+        c, v = literal(constant, dtype), b.load(x, i)
         b.store(outs[0], b("mul", c, v), i)
         b.store(outs[1], b("select", b("ge", v, c), v, c), i)  # of gt some releases make a maximum: 0.0 above -0.0
         b.store(outs[2], b("sub", c, v), i)

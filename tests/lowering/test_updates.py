@@ -318,7 +318,7 @@ def test_copies_are_merged(dtype: DType, op: str, target: str):
     k, one, two = ref_var(I32, (N,), "k"), ref_var(dtype, sizes[:1], "one"), ref_var(F32, sizes[1:], "two")
 
     def body(b: Builder, i: Var) -> None:
-        b.accum(one, b.constant(1, dtype), b.load(k, i), op=op)
+        b.accum(one, literal(1, dtype), b.load(k, i), op=op)
         b.accum(two, f32(1), b.load(k, i))
 
     kernel = Kernel(task(N, body), runnable(target))

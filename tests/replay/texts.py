@@ -61,7 +61,8 @@ def _texts_for(make: Make, machine: str) -> Iterator[tuple[str, str]]:
             yield f"{name} reports", "\n".join(facts)
             yield f"{name} llvm", "\n".join(code.text for code in codes)
         return
-    yield f"{machine} reports", "\n".join(str(report) for one in final for report in used.reports(*one))
+    reports = (r for one in final for r in used.reports(*one))
+    yield f"{machine} reports", "\n".join(f"{r.codegen}, {r.reason}, {r.at_once}, {r.kernel_scratch}" for r in reports)
     yield f"{machine} llvm", "\n".join(text for one in final for text in used.texts(*one, "llvm"))
     if machine == "sm_90":
         yield f"{machine} triton", "\n".join(text for one in final for text in used.texts(*one, "triton"))

@@ -11,7 +11,7 @@ import pytest
 
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.builder import Builder, ref_var
-from qdtrace.ir.program import Program, Var, ref_type
+from qdtrace.ir.program import Program, Var, literal, ref_type
 from tests.runtime.programs import F32, I32, compiled, range_for
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ def totals(n: int, bins: int, runtime: bool = False) -> Program:
         b.accum(total, value)
         b.accum(largest, value, op="max")
         b.accum(out, value, b.load(k, i))
-        b.accum(count, b.constant(1, F32))
+        b.accum(count, literal(1, F32))
 
-    task = range_for(body, n, (lambda b: (b.constant(0, I32), b.load(stop))) if runtime else None)
+    task = range_for(body, n, (lambda b: (literal(0, I32), b.load(stop))) if runtime else None)
     results = (total, largest, out, count)
     return Program("totals", (stop, k, x, *results), (), (task,), results)
 
@@ -97,7 +97,7 @@ def test_tasks_after_a_reduction_see_it():
     """Twice the same sum, and a task that reads it; in a loop of XLA's."""
     n = 50_000
     x, total, y = ref_var(F32, (n,), "x"), ref_var(F32, (1,), "total"), ref_var(F32, (n,), "y")
-    zero = Builder().constant(0, I32)
+    zero = literal(0, I32)
     tasks = [range_for(lambda b, i: b.accum(total, b.load(x, i), zero), n) for _ in range(2)]
     tasks.append(range_for(lambda b, i: b.store(y, b.load(total, zero), i), n))
     made = Program("twice", (x, total), (y,), tuple(tasks), (total, y))

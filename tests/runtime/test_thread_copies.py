@@ -190,7 +190,7 @@ def test_bounds_of_unknown_value():
         for c in range(2):
             b.accum(out, literal(1, F32), b.load(k, i), literal(c, I32))
 
-    task = range_for(body, N, lambda b: (b.constant(0, I32), b.load(stop)))
+    task = range_for(body, N, lambda b: (literal(0, I32), b.load(stop)))
     made = Program("part", (stop, k, out), (), (task,), (out,))
     places = np.random.default_rng(2).integers(0, LARGE, N).astype(np.int32)
     for n in (0, 1, 100, 40_000, N):

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from qdtrace.analysis.index.intervals import Interval
-    from qdtrace.analysis.index.trips import CountedLoop
     from qdtrace.ir.types import RefType
 
 
@@ -223,13 +222,6 @@ class AffineForms:
         low, high = (_truncated(b, divisor) for b in interval)
         dividend = form if dtype.bits == self.bits else Form({value: 1})
         return Form({Quotient(dividend.key, divisor, dtype, low, high, dividend): 1})
-
-    def trip_count(self, loop: CountedLoop) -> Form | None:
-        """Returns the form of a trip count, exact if the loop runs at all; None if its step is not 1 or -1."""
-        if loop.by not in (1, -1):
-            return None
-        first, end = (loop.start, loop.stop) if loop.by == 1 else (loop.stop, loop.start)
-        return self.of(end).plus(self.of(first), -1)
 
     def is_natural(self, value: Atom) -> bool:
         """Returns whether a value and its form are surely not negative, so that shifts and masks divide it."""

@@ -171,12 +171,6 @@ class Stacks:
             self.needed = max(self.needed, nbytes * lanes)
         return max(self.memory // lanes, self.limits.stack_bytes)
 
-    def take(self, other: Stacks) -> None:
-        """Adds what other stacks were asked for."""
-        self.choices += other.choices
-        self.is_asked |= other.is_asked
-        self.needed = max(self.needed, other.needed)
-
     def log_room(self) -> int:
         """Returns the most bytes of a lane's undo logs, which do not thin. Short ones are always allowed."""
         self.is_asked = True
