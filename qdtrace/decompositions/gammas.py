@@ -39,7 +39,7 @@ def _elementwise(name: str) -> None:
         return formula(name)(*arrays, dtype=arrays[0].dtype).astype(dtype)
 
 
-for _name in ("igamma", "igammac", "igamma_grad_a", "random_gamma_grad", "regularized_incomplete_beta"):
+for _name in ("igamma", "igammac", "igamma_grad_a", "regularized_incomplete_beta"):
     _elementwise(_name)
 
 

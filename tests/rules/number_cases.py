@@ -91,5 +91,5 @@ case("regularized_incomplete_beta", lambda x: lax.betainc(jnp.full_like(x, 1.5),
 case("zeta", lambda x: lax.zeta(jnp.full_like(x, 2.5), x), _POSITIVE, ulps=512, **_LONG)
 case("polygamma", lambda x: lax.polygamma(jnp.full_like(x, 2), x), _POSITIVE, ulps=512, **_LONG)
 
-without("polynomial one_minus_square random_gamma_grad", OTHER_RELEASE)
+without("polynomial one_minus_square", OTHER_RELEASE)
 without("pvary reshard layout_constraint sharding_constraint", "says where an array is kept, and is the operand")

@@ -9,9 +9,13 @@ from qdtrace.groups import kernel, registry, work
 from qdtrace.lanes import elements, limits, plan
 from qdtrace.trace import compat, own_indices, products, rows, zero_at_zero
 from qdtrace.trace.importer import calls, uses
+from qdtrace.trace.importer.registry import DECOMPOSITIONS, RULES, load_decompositions, load_rules
 
-OF_ONE_RELEASE = {"closed_call", "log2"}
+load_rules()
+load_decompositions()
+OF_ONE_RELEASE = {"closed_call", "log2", "one_minus_square", "polynomial"}
 TABLES = {
+    "decompositions": {*DECOMPOSITIONS},
     "groups.registry": registry._rules,
     "groups.rules": kernel.rules._EXACT,
     "groups.work": work.HEAVY | work._MOVES,
@@ -24,6 +28,7 @@ TABLES = {
     "trace.rows": rows._OF_ROWS | rows._FOR_SCALARS,
     "trace.zero_at_zero": {*zero_at_zero._EACH, *zero_at_zero._FIRST, *zero_at_zero._PRODUCTS},
     "importer.calls": calls._LINEAR_IN,
+    "importer.registry": {*RULES},
     "importer.uses": uses._VIEWS | uses._ONCE,
 }
 
