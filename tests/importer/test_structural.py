@@ -88,6 +88,20 @@ def test_sort_puts_nan_last_and_is_stable_for_zeros():
     check(lambda v: (jnp.argsort(v), jnp.sort(v)), x, exact=True)
 
 
+@pytest.mark.parametrize("n", [2, 3, 6, 7, 16, 31, 33])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64"])
+def test_sort_keeps_the_order_of_zeros(dtype, n):
+    x = RNG.choice(np.array([0.0, -0.0, 1.0, -1.0, np.nan]), size=(6, n, 2)).astype(np.float32)
+    is_complex = dtype == "complex64"
+
+    def order(v):
+        keys = jnp.sort(lax.complex(v[:, 0], v[:, 1]) if is_complex else v[:, 0].astype(dtype))
+        parts = (keys.real, keys.imag) if is_complex else (keys.astype(jnp.float32),)
+        return [(p, jnp.signbit(p) & (p == 0)) for p in parts]
+
+    check(order, x, exact=True)
+
+
 @pytest.mark.parametrize("n", [2, 3, 7, 16, 31, 33, 60])
 def test_sort_of_any_length(n):
     x = RNG.normal(size=(2, n)).astype(np.float32)

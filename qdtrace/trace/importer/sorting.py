@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import jax
@@ -9,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdtrace.ir.program import Var
+from qdtrace.ir.types import DType
 from qdtrace.trace.importer.elementwise import total_less
 from qdtrace.trace.importer.memory import UNROLL
 from qdtrace.trace.importer.registry import decomposition, rule
-from qdtrace.trace.importer.scalars import FALSE
+from qdtrace.trace.importer.scalars import FALSE, integer
 from qdtrace.trace.importer.structural import move_last, permute
 from qdtrace.trace.importer.values import MemoryArray, PrivateArray, Value, parts_of
 from qdtrace.trace.physical import is_pair
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from qdtrace.ir.program import Atom
-    from qdtrace.ir.types import DType
     from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.importer.core import Importer
     from qdtrace.trace.importer.values import Element
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 STABLE = "equal elements keep their order in any case"
 NETWORK_KEYS = 32
 """Most elements sorted by a network when only keys are sorted."""
+NEIGHBOURS = 6
+"""Most floats of which exchanges of neighbours alone cost no more than a look for -0.0 and a merge."""
 
 
 def _comparators(n: int) -> Iterator[tuple[int, int]]:
@@ -60,19 +63,45 @@ def sort(imp: Importer, eqn: JaxprEqn, *arrays: Value, dimension: int, num_keys:
     avals = [v.aval for v in eqn.outvars]
     n = avals[0].shape[axis]
     dtypes = [imp.dtype_of(a) for a in avals]
-    only_keys = keys == len(arrays) == 1
+    only_keys = keys == len(arrays) == 1 and not is_pair(avals[0])
     limit = NETWORK_KEYS if only_keys else UNROLL
     if n <= limit and all(int(np.prod(a.shape)) <= imp.scalar_budget for a in avals):
         lines = [np.moveaxis(imp.scalars(x), axis, -1).copy() for x in arrays]
-        pairs = list((_comparators if only_keys else _neighbours)(n))
         for at in np.ndindex(*lines[0].shape[:-1]):
             rows = [line[at] for line in lines]
-            for a, b in pairs:
-                _exchange(imp, rows, dtypes, keys, a, b)
+            if only_keys:
+                rows = [_sorted_keys(imp, rows[0], dtypes[0])]
+            else:
+                _exchange_all(imp, rows, dtypes, keys, _neighbours(n))
             for line, row in zip(lines, rows, strict=True):
                 line[at] = row
         return [np.moveaxis(line, -1, axis) for line in lines]
     return _insertion(imp, arrays, avals, dtypes, axis, keys)
+
+
+def _sorted_keys(imp: Importer, row: np.ndarray, dtype: DType) -> np.ndarray:
+    """Returns sorted keys. A merge exchanges elements that are apart, past equal ones: it is not for two zeros."""
+    n = len(row)
+
+    def by(pairs: Iterator[tuple[int, int]]) -> np.ndarray:
+        keys = row.copy()
+        _exchange_all(imp, [keys], [dtype], 1, pairs)
+        return keys
+
+    if not dtype.is_float:
+        return by(_comparators(n))
+    if n <= NEIGHBOURS:
+        return by(_neighbours(n))
+    kind = DType(f"i{dtype.bits}")  # of its numbers -0.0 has the bits of the least one
+    least = functools.reduce(lambda a, b: imp.op("min", a, b), [imp.op("bitcast", x, dtype=kind) for x in row])
+    has_negative_zero = imp.op("eq", least, integer(-(1 << (dtype.bits - 1)), kind))
+    with imp.block() as yes:
+        stable = by(_neighbours(n))
+    with imp.block() as no:
+        fast = by(_comparators(n))
+    row = row.copy()
+    row[:] = imp.emit("if", has_negative_zero, blocks=(yes.close([*stable]), no.close([*fast])))
+    return row
 
 
 def _before(imp: Importer, dtypes: Sequence[DType], a: Sequence[Element], b: Sequence[Element]) -> Atom:
@@ -92,10 +121,13 @@ def _before(imp: Importer, dtypes: Sequence[DType], a: Sequence[Element], b: Seq
     return FALSE if less is None else less
 
 
-def _exchange(imp: Importer, rows: Sequence[np.ndarray], dtypes: Sequence[DType], keys: int, a: int, b: int) -> None:
-    swap = _before(imp, dtypes[:keys], [r[b] for r in rows[:keys]], [r[a] for r in rows[:keys]])
-    for row in rows:
-        row[a], row[b] = imp.choose(swap, row[b], row[a]), imp.choose(swap, row[a], row[b])
+def _exchange_all(
+    imp: Importer, rows: Sequence[np.ndarray], dtypes: Sequence[DType], keys: int, pairs: Iterator[tuple[int, int]]
+) -> None:
+    for a, b in pairs:
+        swap = _before(imp, dtypes[:keys], [r[b] for r in rows[:keys]], [r[a] for r in rows[:keys]])
+        for row in rows:
+            row[a], row[b] = imp.choose(swap, row[b], row[a]), imp.choose(swap, row[a], row[b])
 
 
 def _insertion(
