@@ -11,9 +11,44 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
+
+
+@jax.tree_util.register_static
+class Rule:
+    """Computes gradients from arguments of a call, arrays that it has kept, and cotangents.
+
+    It is part of what a traced function returns, and is the same object in each call of the program.
+    """
+
+    def __init__(self, again: tuple[int, ...], pulled: Callable[..., list[Any]]) -> None:
+        self.again = again
+        """Positions of the arguments that are residuals."""
+        self.gradients = jax.jit(pulled)
+        """The gradients by those arguments, arrays that were kept, and cotangents of the results that are floats."""
+
+
+def _parted(pullback: Callable[..., Any], given: Sequence[Any]) -> tuple[list[Any], Rule]:
+    """Returns the residuals that a call keeps, and the rule of its gradients.
+
+    Arguments are not kept: the program would copy them, and who calls has them. Constants are part of the rule.
+    """
+    residuals, tree = jax.tree.flatten(pullback)
+    place = {id(x): k for k, x in enumerate(given)}
+    again = tuple(sorted({place[id(x)] for x in residuals if id(x) in place}))
+    kept = {id(x): x for x in residuals if id(x) not in place and isinstance(x, Tracer)}
+    position = {key: k for k, key in enumerate((*(id(given[k]) for k in again), *kept))}
+    sources = [position.get(id(x)) for x in residuals]
+    constants = [x if source is None else None for x, source in zip(residuals, sources, strict=True)]
+
+    def pulled(*xs: Any) -> list[Any]:
+        found = [x if k is None else xs[k] for k, x in zip(sources, constants, strict=True)]
+        return _conjugate_gradients(jax.tree.unflatten(tree, found), xs[len(position) :])
+
+    return [*kept.values()], Rule(again, pulled)
 
 
 class Derived:
@@ -25,12 +60,12 @@ class Derived:
         """The function, compiled."""
         self._made: dict[Hashable, Any] = {}
 
-    def values_and_pullback(self, places: tuple[int, ...]) -> Callable[..., tuple[Any, Any]]:
-        """Returns the function that also gives what `gradients` takes, for the arguments in these places."""
+    def values_and_rule(self, places: tuple[int, ...]) -> Callable[..., tuple[Any, list[Any], Rule]]:
+        """Returns the function that also gives what it keeps and the rule of gradients by the arguments in `places`."""
 
-        def kept(*xs: Any) -> tuple[Any, Any]:
+        def kept(*xs: Any) -> tuple[Any, list[Any], Rule]:
             _, pullback, values = jax.vjp(self._floats(xs, places), *_picked(xs, places), has_aux=True)
-            return values, pullback
+            return values, *_parted(pullback, xs)
 
         return self._once(("values", places), lambda: jax.jit(kept))
 
@@ -84,7 +119,3 @@ def _conjugate(x: Any) -> Any:
 
 def _conjugate_gradients(pullback: Callable[..., Any], cotangents: Sequence[Any]) -> list[Any]:
     return [*map(_conjugate, pullback([*map(_conjugate, cotangents)]))]
-
-
-gradients = jax.jit(_conjugate_gradients)
-"""The gradients by what `Derived.values_and_pullback` gave, and cotangents of the results that are floats."""

@@ -14,14 +14,13 @@ import jax
 
 from qdtrace import failures
 from qdtrace.compose.explain import failure_in
-from qdtrace.tensors.derived import gradients
-from qdtrace.tensors.memory import array_of, takes_numpy, tensor_of
+from qdtrace.tensors.memory import arrays_of, tensors_of
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from qdtrace.tensors.derived import Derived
+    from qdtrace.tensors.derived import Derived, Rule
 
 torch: Any = import_module("torch")
 forward_ad: Any = torch.autograd.forward_ad
@@ -34,68 +33,77 @@ _alive = getattr(getattr(torch._C, "_functorch", None), "unwrap_if_dead", lambda
 class Call:
     """A function, and the arguments of one call of it that are no tensors."""
 
+    wanted: tuple[int, ...] = ()
+    """Positions of the arguments that `rule` gives gradients of."""
+    rule: Rule | None = None
+    """Computes gradients, once the values of a call that wants any are there."""
+    kept: Sequence[Any] = ()
+    """Arrays that the rule takes."""
+    tree: Any = None
+    """Structure of the results, once they are there."""
+
     def __init__(
-        self, derived: Derived, leaves: Sequence[Any], places: tuple[int, ...], kept: tuple[Any, int] | None = None
+        self, derived: Derived, leaves: Sequence[Any], places: tuple[int, ...], forward: Call | None = None
     ) -> None:
         self.derived = derived
         self.leaves = leaves
         """Holds all arguments, with None in the places of tensors."""
         self.places = places
         """Positions of the tensors among the arguments."""
-        self.kept = kept
-        """Residuals for a call of a pullback, with the number of cotangents, which are its last tensors."""
-        self.wanted: tuple[int, ...] = ()
-        """Positions of the arguments that `pullback` gives gradients of."""
-        self.pullback: Any = None
-        """JAX's pullback with its residuals, once the values are there."""
-        self.tree: Any = None
-        """Structure of the results, once they are there."""
+        self.forward = forward
+        """The call whose pullback this is, if it has a rule for that: the last tensors are the cotangents."""
 
     def on(self, *tensors: Any) -> tuple[Any, ...]:
         """Returns the results of the call as tensors."""
         is_recorded = torch.is_grad_enabled()
-        if is_recorded and self.kept is None:
+        if is_recorded and self.forward is None:
             self.wanted = tuple([p for p, t in zip(self.places, tensors, strict=True) if t.requires_grad])
+            is_recorded = bool(self.wanted)
         if _transforms_active():
             return Function.apply(self, *tensors)
-        is_recorded = is_recorded and (bool(self.wanted) or self.kept is not None)
         is_plain = not is_recorded and forward_ad._current_level < 0
         return self.run(tensors) if is_plain else _apply(self, *tensors)
 
-    def run(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
-        """Returns the results of the call on plain tensors, which are there when it returns.
+    def run(self, tensors: Sequence[Any], cotangents: Sequence[Any] | None = None) -> tuple[Any, ...]:
+        """Returns the results of the call on plain tensors, or their gradients by the rule; they are there.
 
         Raises QdError of what the function refuses, and of its checks.
         """
+        if self.forward is not None:
+            count = len(self.forward.places)
+            return self.forward.run(tensors[:count], tensors[count:])
         try:
-            return self._run(tensors)
+            if cotangents is not None:
+                assert self.rule is not None
+                read = self._operands(again := self.rule.again, tensors, cotangents)
+                found = self.rule.gradients(*read[: len(again)], *self.kept, *read[len(again) :])
+                tensors = [*tensors, *cotangents]
+            else:
+                leaves = self._operands(range(len(self.leaves)), tensors)
+                if self.wanted:
+                    results, self.kept, self.rule = self.derived.values_and_rule(self.wanted)(*leaves)
+                else:
+                    results = self.derived.values(*leaves)
+                found, self.tree = jax.tree.flatten(results)
+            is_on_host = tensors[0].is_cpu if tensors else all(map(compat.is_on_host, found))
+            for array in found:
+                array.block_until_ready()
+            if failures.glance() != failures.fine:
+                failures.raise_failures()
+            return tensors_of(found, is_on_host, [t.data_ptr() for t in tensors])
         except Exception as error:
             failure = failure_in(error)
             if failure is None:
                 raise
             raise failure.with_traceback(None) from None
 
-    def _run(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
-        by_numpy = not self.wanted and takes_numpy()  # residuals would be copies of arrays of NumPy
-        if self.kept is not None:
-            pullback, count = self.kept
-            results = gradients(pullback, [array_of(t, by_numpy=by_numpy) for t in tensors[len(tensors) - count :]])
-        else:
-            leaves = [*self.leaves]
-            for place, tensor in zip(self.places, tensors, strict=True):
-                leaves[place] = array_of(tensor, by_numpy=by_numpy)
-            if self.wanted:
-                results, self.pullback = self.derived.values_and_pullback(self.wanted)(*leaves)
-            else:
-                results = self.derived.values(*leaves)
-        found, self.tree = jax.tree.flatten(results)
-        is_on_host = tensors[0].is_cpu if tensors else all(map(compat.is_on_host, found))
-        for array in found:
-            array.block_until_ready()
-        if failures.glance() != failures.fine:
-            failures.raise_failures()
-        given = [t.data_ptr() for t in tensors]
-        return tuple([tensor_of(y, is_on_host, given) for y in found])
+    def _operands(self, chosen: Sequence[int], tensors: Sequence[Any], more: Sequence[Any] = ()) -> Sequence[Any]:
+        """Returns the chosen arguments of a compiled function, then arrays of `more` tensors."""
+        if len(chosen) == len(tensors) == len(self.leaves):
+            return arrays_of([*tensors, *more])
+        placed = dict(zip(self.places, tensors, strict=True))
+        arrays = iter(arrays_of([*[placed[p] for p in chosen if p in placed], *more]))
+        return [*[next(arrays) if p in placed else self.leaves[p] for p in chosen], *arrays]
 
 
 class Function(torch.autograd.Function):
@@ -122,19 +130,24 @@ class Function(torch.autograd.Function):
         """Returns the gradients of what needs one, as the results of a call."""
         call: Call = ctx.call
         tensors = [_alive(t) for t in ctx.saved_tensors]
-        needed = tuple(p for p, need in zip(call.places, ctx.needs_input_grad[1:], strict=True) if need)
+        is_needed = ctx.needs_input_grad[1:]
+        needed = tuple([p for p, need in zip(call.places, is_needed, strict=True) if need])
         cotangents = [g for g, is_float in zip(grads, ctx.is_float, strict=True) if is_float]
-        has_kept = call.pullback is not None and set(needed) <= set(call.wanted)
-        places = call.wanted if has_kept else needed
-        count = len(call.leaves)
-        pulled = Call(
-            call.derived.pullback(places, count),
-            [*call.leaves, *[None] * len(cotangents)],
-            (*call.places, *range(count, count + len(cotangents))),
-            (call.pullback, len(cotangents)) if has_kept else None,
-        )
-        found = dict(zip(places, pulled.on(*tensors, *cotangents), strict=True))
-        return None, *[found[p] if p in needed else None for p in call.places]
+        has_rule = call.rule is not None and set(needed) <= set(call.wanted)
+        places = call.wanted if has_rule else needed
+        if has_rule and not torch.is_grad_enabled() and not _transforms_active() and forward_ad._current_level < 0:
+            results = call.run(tensors, cotangents)
+        else:
+            count = len(call.leaves)
+            pulled = Call(
+                call.derived.pullback(places, count),
+                [*call.leaves, *[None] * len(cotangents)],
+                (*call.places, *range(count, count + len(cotangents))),
+                call if has_rule else None,
+            )
+            results = pulled.on(*tensors, *cotangents)
+        found = dict(zip(places, results, strict=True))
+        return None, *[found[p] if need else None for p, need in zip(call.places, is_needed, strict=True)]
 
     @staticmethod
     def jvp(ctx: Any, _: None, *tangents: Any) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ import numpy as np
 from qdtrace import tracebacks
 from qdtrace.api import Jitted, jit
 from qdtrace.config import current
-from qdtrace.errors import BackendError, TraceTypeError
+from qdtrace.errors import TraceTypeError
 from qdtrace.tensors.derived import Derived
 from qdtrace.tensors.function import Call
 from qdtrace.tensors.static import Static, put_back
@@ -19,6 +19,8 @@ from qdtrace.wrapped import Wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
+
+    from qdtrace.config import Options
 
 torch: Any = import_module("torch")
 Tensor = torch.Tensor
@@ -38,6 +40,8 @@ class Layer(Wrapped[..., Any]):
         self._function = f if is_compiled else jit(f, static_argnums=static_argnums, static_argnames=static_argnames)
         self._static = Static(f, static_argnums, static_argnames)
         self._derived: dict[Hashable, Derived] = {}
+        self._last: tuple[int, Options | None, Derived | None] = (0, None, None)
+        """Number of arguments and options of the last call of tensors alone, and its function."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
@@ -55,31 +59,35 @@ class Layer(Wrapped[..., Any]):
         fixed: Hashable = None
         if self._static:
             fixed, args, kwargs = self._static.taken_out(args, kwargs)
-        leaves, tree = jax.tree.flatten((args, kwargs))
-        key = tree, fixed, current()
-        derived = self._derived.get(key)
-        if derived is None:
-            derived = self._derived.setdefault(key, Derived(self._of_leaves(tree, fixed)))
-        places = tuple([k for k, x in enumerate(leaves) if isinstance(x, Tensor)])
-        tensors = [leaves[k] for k in places]
-        if len(tensors) < len(leaves):
-            _refuse_others(leaves)
-        if len(tensors) > 1 and len({t.device for t in tensors}) > 1:
-            found = ", ".join(sorted({str(t.device) for t in tensors}))
-            raise BackendError.here(
-                f"qd.torch needs all tensors on one device, got {found}", help="move them with t.to(device)"
-            )
-        for k in places:
-            leaves[k] = None  # torch says how long a tensor lives
+        places = tuple([k for k, x in enumerate(args) if isinstance(x, Tensor)])
+        if len(places) == len(args) and not kwargs:
+            tensors: Sequence[Any] = args
+            leaves: Sequence[Any] = (None,) * len(args)  # in place of a tensor: torch says how long that lives
+            count, options, derived = self._last  # sooner compared than found in a dictionary
+            if count != len(args) or options is not current() or derived is None:
+                derived = self._derived_of(None, fixed)
+                self._last = len(args), current(), derived
+        else:
+            leaves, tree = jax.tree.flatten((args, kwargs))
+            places = tuple([k for k, x in enumerate(leaves) if isinstance(x, Tensor)])
+            tensors = [leaves[k] for k in places]
+            leaves = _without_tensors(leaves)
+            derived = self._derived_of(tree, fixed)
         call = Call(derived, leaves, places)
         results = call.on(*tensors)
         return jax.tree.unflatten(call.tree, results)
+
+    def _derived_of(self, tree: Any, fixed: Hashable) -> Derived:
+        """Returns the function of the leaves of such a call, which are its arguments if `tree` is None."""
+        key = tree, fixed, current()
+        made = self._derived.get(key)
+        return made or self._derived.setdefault(key, Derived(self._of_leaves(tree, fixed)))
 
     def _of_leaves(self, tree: Any, fixed: Hashable) -> Callable[..., Any]:
         function = self._function
 
         def of_leaves(*leaves: Any) -> Any:
-            args, kwargs = jax.tree.unflatten(tree, leaves)
+            args, kwargs = jax.tree.unflatten(tree, leaves) if tree is not None else (leaves, {})
             if fixed is not None:
                 args, kwargs = put_back(fixed, args, kwargs)
             return function(*args, **kwargs)
@@ -90,8 +98,12 @@ class Layer(Wrapped[..., Any]):
         return f"<qd.torch {self._function!r}>"
 
 
-def _refuse_others(leaves: Sequence[Any]) -> None:
-    """Raises TraceTypeError for a leaf that is no tensor, array or number."""
+def _without_tensors(leaves: Sequence[Any]) -> list[Any]:
+    """Returns arguments with None in place of tensors, and with copies of arrays that may change before a gradient.
+
+    Raises TraceTypeError for what is no tensor, array or number.
+    """
+    others: list[Any] = []
     for x in leaves:
         if not isinstance(x, (Tensor, *_NUMBERS)):
             raise TraceTypeError.here(
@@ -99,3 +111,6 @@ def _refuse_others(leaves: Sequence[Any]) -> None:
                 f"{type(x).__name__}",
                 help="make it static: qd.torch(f, static_argnames=...)",
             )
+        is_kept = isinstance(x, np.ndarray) and torch.is_grad_enabled()
+        others.append(None if isinstance(x, Tensor) else x.copy() if is_kept else x)
+    return others

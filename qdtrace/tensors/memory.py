@@ -8,13 +8,14 @@ JAX on a CPU only reads it is given as an array of NumPy, whose memory it reads,
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import jax
 
-from qdtrace.errors import TraceTypeError
+from qdtrace.errors import BackendError, TraceTypeError
 from qdtrace.tensors.capsules import array_of_capsule, capsule_of
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 torch: Any = import_module("torch")
 dlpack: Any = import_module("torch.utils.dlpack")
+_of_capsule = getattr(torch._C, "_from_dlpack", dlpack.from_dlpack)
+"""Returns the tensor of a capsule; the public function looks for more than capsules first."""
 _WIDE = {
     torch.float64: ("float()", "float32"),
     torch.int64: ("int()", "int32"),
@@ -36,14 +39,15 @@ _OF_NUMPY = frozenset({
     torch.float16, torch.float32, torch.float64, torch.complex64, torch.complex128,
 })  # fmt: skip
 """Dtypes that NumPy has."""
-_placing = operator.attrgetter(
-    "jax_default_device", "jax_disable_jit", "jax_transfer_guard", "jax_transfer_guard_host_to_device"
+_settings = operator.attrgetter(
+    "jax_enable_x64", "jax_default_device", "jax_disable_jit", "jax_transfer_guard", "jax_transfer_guard_host_to_device"
 )
-
-
-def takes_numpy() -> bool:
-    """Returns whether compiled functions read arrays of NumPy where they lie: on a CPU, if no setting forbids it."""
-    return _is_on_cpu() and not any(x for x in _placing(jax.config) if x != "allow")
+_READ_BY = {
+    (is_wide, None, False, *guards): _OF_NUMPY if is_wide else _OF_NUMPY - _WIDE.keys()
+    for is_wide in (False, True)
+    for guards in itertools.product((None, "allow"), repeat=2)
+}
+"""Dtypes that compiled functions on a CPU read in arrays of NumPy where these lie, by the settings that allow it."""
 
 
 @functools.cache
@@ -51,11 +55,36 @@ def _is_on_cpu() -> bool:
     return jax.default_backend() == "cpu"
 
 
-def array_of(tensor: Any, *, by_numpy: bool = False) -> jax.Array | np.ndarray:
+def arrays_of(tensors: Sequence[Any]) -> Sequence[jax.Array | np.ndarray]:
+    """Returns arrays on the memory of tensors, for operands of a compiled function; see `array_of`.
+
+    Raises BackendError if they are on several devices.
+    """
+    read = _READ_BY.get(_settings(jax.config), ()) if _is_on_cpu() else ()
+    found: list[np.ndarray] = []
+    try:
+        for tensor in tensors:
+            if tensor.dtype not in read or not tensor.is_cpu:
+                break
+            if not tensor.is_contiguous():
+                tensor = tensor.contiguous()
+            found.append(tensor.numpy(force=True))  # by force: detached, and conjugated where a flag says so
+    except (RuntimeError, TypeError):  # `array_of` says what is wrong
+        pass
+    if len(found) == len(tensors):
+        return found
+    if len({t.device for t in tensors}) > 1:
+        names = ", ".join(sorted({str(t.device) for t in tensors}))
+        raise BackendError.here(
+            f"qd.torch needs all tensors on one device, got {names}", help="move them with t.to(device)"
+        )
+    return [array_of(t) for t in tensors]
+
+
+def array_of(tensor: Any) -> jax.Array:
     """Returns an array on the memory of a tensor, or of a contiguous copy where its strides leave gaps.
 
-    With `by_numpy` it is one of NumPy, if the tensor is on the host and NumPy has its dtype. Raises
-    TraceTypeError for a dtype that JAX would narrow, and for what DLPack does not hand over.
+    Raises TraceTypeError for a dtype that JAX would narrow, and for what DLPack does not hand over.
     """
     if tensor.dtype in _WIDE and not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
         call, narrow = _WIDE[tensor.dtype]
@@ -70,8 +99,6 @@ def array_of(tensor: Any, *, by_numpy: bool = False) -> jax.Array | np.ndarray:
         if not tensor.is_contiguous():
             tensor = tensor.contiguous()
         if tensor.is_cpu:
-            if by_numpy and tensor.dtype in _OF_NUMPY:
-                return tensor.numpy()
             return array_of_capsule(dlpack.to_dlpack(tensor))
         return jax.dlpack.from_dlpack(tensor)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
@@ -85,16 +112,21 @@ def array_of(tensor: Any, *, by_numpy: bool = False) -> jax.Array | np.ndarray:
         ) from None
 
 
-def tensor_of(array: jax.Array, is_on_host: bool, given: Sequence[int]) -> Any:
-    """Returns a tensor on the memory of an array; a copy if it is that of an argument, by the addresses in `given`.
+def tensors_of(arrays: Sequence[jax.Array], is_on_host: bool, given: list[int]) -> tuple[Any, ...]:
+    """Returns tensors on the memory of arrays; a copy where it is that of an argument, by the addresses in `given`.
 
-    Torch may write into what it gets, and JAX may have given back an argument as it is.
+    Torch may write into what it gets, and JAX may have given back an argument as it is, or one array twice.
     """
-    try:
-        tensor = dlpack.from_dlpack(capsule_of(array) if is_on_host else array)
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        raise TraceTypeError.here(
-            f"a result of {array.dtype} cannot become a tensor: {str(error).splitlines()[0]}",
-            help="return numbers, such as jax.random.key_data(key) of a key",
-        ) from None
-    return tensor.clone() if tensor.data_ptr() in given and tensor.numel() else tensor
+    made: list[Any] = []
+    for array in arrays:
+        try:
+            tensor = _of_capsule(capsule_of(array)) if is_on_host else dlpack.from_dlpack(array)
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            raise TraceTypeError.here(
+                f"a result of {array.dtype} cannot become a tensor: {str(error).splitlines()[0]}",
+                help="return numbers, such as jax.random.key_data(key) of a key",
+            ) from None
+        address = tensor.data_ptr()
+        made.append(tensor.clone() if address in given and tensor.numel() else tensor)
+        given.append(address)
+    return tuple(made)

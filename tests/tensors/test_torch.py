@@ -181,26 +181,26 @@ def test_nothing_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
 
     pairs: list[tuple[int, int]] = []
 
-    def array_of(tensor: Any, **settings: Any) -> Any:
-        array = memory_in(tensor, **settings)
-        pairs.append((tensor.data_ptr(), np.asarray(array).__array_interface__["data"][0]))
-        return array
+    def arrays_of(tensors: Any) -> Any:
+        arrays = memory_in(tensors)
+        pairs.extend((t.data_ptr(), np.asarray(a).ctypes.data) for t, a in zip(tensors, arrays, strict=True))
+        return arrays
 
-    def tensor_of(array: jax.Array, *settings: Any) -> Any:
-        tensor = memory_out(array, *settings)
-        pairs.append((array.unsafe_buffer_pointer(), tensor.data_ptr()))
-        return tensor
+    def tensors_of(arrays: Any, *settings: Any) -> Any:
+        tensors = memory_out(arrays, *settings)
+        pairs.extend((a.unsafe_buffer_pointer(), t.data_ptr()) for a, t in zip(arrays, tensors, strict=True))
+        return tensors
 
-    memory_in, memory_out = function.array_of, function.tensor_of
-    monkeypatch.setattr(function, "array_of", array_of)
-    monkeypatch.setattr(function, "tensor_of", tensor_of)
+    memory_in, memory_out = function.arrays_of, function.tensors_of
+    monkeypatch.setattr(function, "arrays_of", arrays_of)
+    monkeypatch.setattr(function, "tensors_of", tensors_of)
     layer = qd.torch(waves)
     x, y = (drawn(k, 100_000, dtype=torch.float32).requires_grad_() for k in (10, 11))
     result = layer(x, y)
     result.backward(torch.ones_like(result))
-    assert len(pairs) == 3 + 3  # the arguments and the result; a cotangent and two gradients
+    assert len(pairs) == 3 + 5  # the arguments and the result; those again with a cotangent, and two gradients
     layer(x.detach(), y.detach())
-    assert len(pairs) == 3 + 3 + 3
+    assert len(pairs) == 3 + 5 + 3
     assert [before for before, after in pairs if before != after] == []
 
 
