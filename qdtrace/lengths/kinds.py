@@ -16,7 +16,7 @@ from qdtrace.lengths.memory import Form, Place, on_host
 from qdtrace.lengths.opened import PinnedError, opened
 from qdtrace.lengths.paths import At, Path
 from qdtrace.lengths.skeleton import first_difference
-from qdtrace.lengths.traced import Made
+from qdtrace.lengths.traced import Known, Made
 from qdtrace.trace.lengths import Recording
 
 if TYPE_CHECKING:
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
     from qdtrace.backend import Given
     from qdtrace.ir.program import Program, Var
+    from qdtrace.lengths.memory import Held
     from qdtrace.lengths.opened import Opened
     from qdtrace.lengths.skeleton import Skeleton
-    from qdtrace.lengths.traced import Trace
+    from qdtrace.lengths.traced import Source, Trace
 
     Lengths = tuple[int, ...]
     Dims = tuple[int, ...]
@@ -250,13 +251,17 @@ def _form(at: At, made: _Made) -> Form:
             None if initial is None else initial.value,
         )
 
+    def held(source: Source, dtype: np.dtype) -> int | Held:
+        assert not isinstance(source, Made)
+        return on_host(source.value, dtype) if isinstance(source, Known) else source
+
     known = {var for var, _ in memory[len(params) :]}
     kept = [(v, v) for v in dict.fromkeys(made.program.results) if v not in known]  # no task is left that writes them
     filled = [*memory[len(params) :], *kept]
     places = {var: k for k, (var, _) in enumerate(filled)}
     return Form(
         made.given,
-        tuple(zip(at.operands, dtypes[:count], strict=True)),
+        tuple([(held(s, dtype), dtype) for s, dtype in zip(at.operands, dtypes[:count], strict=True)]),
         tuple([on_host(np.array(x), dtype) for x, dtype in zip(at.numbers, dtypes[count:], strict=True)]),
         tuple([place(var, before) for var, before in filled]),
         tuple([Made(places[made.program.results[s.number]]) if isinstance(s, Made) else s for s in at.results]),

@@ -18,15 +18,19 @@ from qdtrace.trace import compat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import TypeAlias
 
     from qdtrace.backend import Given
     from qdtrace.lengths.traced import Source
+
+    Held: TypeAlias = tuple[np.ndarray, int]
+    """An array in memory that code can read, and its address."""
 
 CACHE_LINE = 64
 """Bytes; XLA's arrays begin at a multiple of it."""
 
 
-def on_host(value: Any, dtype: np.dtype) -> tuple[np.ndarray, int]:
+def on_host(value: Any, dtype: np.dtype) -> Held:
     """Returns an operand as an array in memory that code can read, and its address; a copy if that of NumPy is not.
 
     NumPy's view of an array of JAX keeps its memory from calls that it is donated to; its pointer alone does not.
@@ -51,9 +55,9 @@ class Place:
     initial: Any = None
     """The value that its elements begin with, if one."""
 
-    def empty(self) -> tuple[np.ndarray, int]:
+    def empty(self) -> Held:
         """Returns an array of undefined content, whose memory JAX takes over without a copy, and its address."""
-        memory = np.empty(prod(self.shape) * self.dtype.itemsize + CACHE_LINE, np.uint8)
+        memory = np.empty(self._room, np.uint8)
         address = ctypes.addressof(ctypes.c_char.from_buffer(memory.data))  # NumPy's ways make a dictionary
         first = -address % CACHE_LINE
         return np.ndarray(self.shape, self.dtype, memory, first), address + first
@@ -66,6 +70,10 @@ class Place:
         return compat.batched_device_put(self._aval, _sharding_on(device), [array], [device], False)
 
     @functools.cached_property
+    def _room(self) -> int:
+        return prod(self.shape) * self.dtype.itemsize + CACHE_LINE
+
+    @functools.cached_property
     def _aval(self) -> ShapedArray:
         return ShapedArray(self.shape, self.dtype)
 
@@ -73,13 +81,6 @@ class Place:
 @functools.lru_cache(maxsize=1)
 def _sharding_on(device: Any) -> SingleDeviceSharding:
     return SingleDeviceSharding(device)
-
-
-def _found(source: Source, leaves: Sequence[Any]) -> Any:
-    if isinstance(source, Known):
-        return source.value
-    assert isinstance(source, int)
-    return leaves[source]
 
 
 def _own(value: Any) -> Any:
@@ -92,10 +93,10 @@ class Form:
     """A call at some lengths, but for its arguments."""
 
     given: Given
-    operands: tuple[tuple[Source, np.dtype], ...]
-    """The source and the dtype of each parameter of the program that depends on arguments; see `traced.Trace`."""
-    numbers: tuple[tuple[np.ndarray, int], ...]
-    """Parameters that depend on the lengths alone, and their addresses."""
+    operands: tuple[tuple[int | Held, np.dtype], ...]
+    """The leaf, or the constant that it is, and the dtype of each parameter of the program; see `traced.Trace`."""
+    numbers: tuple[Held, ...]
+    """Further parameters, which depend on the lengths alone."""
     places: tuple[Place, ...]
     """The arrays of the program behind its parameters, and those that are results as they were given."""
     results: tuple[Source, ...]
@@ -104,7 +105,7 @@ class Form:
 
     def run(self, leaves: Sequence[Any]) -> Any:
         """Returns the results for leaves of arguments. Raises XLA's error if the program fails."""
-        operands = [on_host(_found(source, leaves), dtype) for source, dtype in self.operands]
+        operands = [on_host(leaves[x], dtype) if isinstance(x, int) else x for x, dtype in self.operands]
         made = [place.empty() for place in self.places]
         for place, (array, _) in zip(self.places, made, strict=True):
             if place.before is not None:
@@ -114,7 +115,9 @@ class Form:
         addresses = [address for _, address in (*operands, *self.numbers, *made)]
         self.given.run(addresses[: len(self.given.memory)])
         results = [
-            self.places[s.number].to_jax(made[s.number][0]) if isinstance(s, Made) else _own(_found(s, leaves))
+            self.places[s.number].to_jax(made[s.number][0])
+            if isinstance(s, Made)
+            else _own(s.value if isinstance(s, Known) else leaves[s])
             for s in self.results
         ]
         return jax.tree.unflatten(self.tree, results)
