@@ -39,7 +39,7 @@ def _shell() -> Any:
 
 @functools.cache
 def _libraries() -> tuple[str, ...]:
-    found = [str(sys.modules[name].__file__) for name in ("jax", "numpy", "torch") if name in sys.modules]
+    found = [str(sys.modules[name].__file__) for name in ("jax", "jaxlib", "numpy", "torch") if name in sys.modules]
     return tuple(os.path.dirname(os.path.abspath(file)) + os.sep for file in found)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from qdtrace.lengths.opened import PinnedError, opened
 from qdtrace.lengths.paths import At, Path
 from qdtrace.lengths.skeleton import first_difference
 from qdtrace.lengths.traced import Known, Made
+from qdtrace.trace.asked_types import told_of_types
 from qdtrace.trace.lengths import Recording
 
 if TYPE_CHECKING:
@@ -117,13 +119,13 @@ class Kind:
     def _trace(self, leaves: Sequence[Any]) -> Sequence[Trace]:
         """Traces a call, and keeps what it does with lengths."""
         if self._records:
-            lengths = [np.shape(x)[0] for x in leaves if np.ndim(x)]
             try:
-                traces = self._trace_with(leaves, Recording(lengths))
+                key, traces = self._trace_recorded(leaves, watched=not self.paths)
+                if self.paths and key not in self.paths:  # another way may go through code that nobody has watched
+                    key, traces = self._trace_recorded(leaves, watched=True)
             except Exception:  # as code may ask for the type of a length; what is wrong without it is an error, too
                 self._records = False
             else:
-                key = Path.key(traces)
                 path = self.paths.pop(key, None) or Path(traces)
                 path.add(traces)
                 self.paths[key] = path
@@ -131,6 +133,16 @@ class Kind:
                     del self.paths[next(iter(self.paths))]
                 return traces
         return self._trace_with(leaves, None)
+
+    def _trace_recorded(self, leaves: Sequence[Any], *, watched: bool) -> tuple[Hashable, Sequence[Trace]]:
+        """Traces a call, and records what it does with lengths. Raises TypeError if they were not numbers to some code,
+        or if it was watched and asks for types."""
+        recording = Recording([np.shape(x)[0] for x in leaves if np.ndim(x)])
+        with told_of_types() if watched else contextlib.nullcontext(()) as asking:
+            traces = self._trace_with(leaves, recording)
+        if found := [*asking, *recording.asking]:
+            raise TypeError(f"{found[0]} may ask for the type of a length")
+        return Path.key(traces), traces
 
     def _found(self, leaves: Sequence[Any]) -> list[Form] | None:
         try:

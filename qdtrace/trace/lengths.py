@@ -21,6 +21,7 @@ import numpy as np
 
 from qdtrace.frozen import frozen
 from qdtrace.trace import compat
+from qdtrace.trace.asked_types import took_apart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Hashable, Sequence
@@ -58,6 +59,8 @@ class Recording:
 
     def __init__(self, lengths: Sequence[int]) -> None:
         self.lengths = tuple(lengths)
+        self.asking: list[str] = []
+        """Names of code to which a `Length` was no number; see `asked_types`."""
         self.values: list[Number] = list(lengths)
         """The numbers of this trace: lengths of arguments, then results of steps."""
         self.sizes = set(range(len(lengths)))
@@ -354,8 +357,13 @@ for _name in ("neg", "pos", "abs", "invert"):
     setattr(Length, f"__{_name}__", lambda a, f=_function: a.recording.number(f, (a,)))
 
 
+def _taken_apart(n: Length) -> tuple[tuple[Any], None]:
+    n.recording.asking += took_apart()
+    return (n.traced(),), None
+
+
 # a function that JAX compiles, as most of `jnp`, takes its arguments apart
-jax.tree_util.register_pytree_node(Length, lambda n: ((n.traced(),), None), lambda _, parts: parts[0])
+jax.tree_util.register_pytree_node(Length, _taken_apart, lambda _, parts: parts[0])
 
 
 def as_length(x: object) -> Length | None:

@@ -20,8 +20,8 @@ from qdtrace.trace.compat import source_info_util
 from qdtrace.tracebacks import is_hidden
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_STANDARD = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
-_INSTALLED = re.compile(r"[/\\](site-packages|dist-packages|[^/\\]+\.egg)[/\\]")
+STANDARD = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
+INSTALLED = re.compile(r"[/\\](site-packages|dist-packages|[^/\\]+\.egg)[/\\]")
 """Folders for installed packages, as Python, Debian with its descendants, and old archives name them."""
 _RECORD = re.compile(r"^[^/,\n]+", re.MULTILINE)
 _REQUIRES = re.compile(r"^Requires-Dist:\s*([\w.-]+)", re.MULTILINE)
@@ -44,7 +44,7 @@ def is_own_file(file: str) -> bool:
         return not file.startswith(("<built-in", "<frozen"))
     if _is_main(file):
         return True
-    if file.startswith(_STANDARD) or _INSTALLED.search(file) or _is_distributed(file):
+    if file.startswith(STANDARD) or INSTALLED.search(file) or _is_distributed(file):
         return False
     return not any(file.startswith(folder) and _is_needed(name) for folder, name in _projects().items())
 
