@@ -120,8 +120,9 @@ class Kind:
         """Traces a call, and keeps what it does with lengths."""
         if self._records:
             try:
-                key, traces = self._trace_recorded(leaves, watched=not self.paths)
-                if self.paths and key not in self.paths:  # another way may go through code that nobody has watched
+                watched = all(path.recording.knows_lengths for path in self.paths.values())
+                key, traces = self._trace_recorded(leaves, watched=watched)
+                if not watched and key not in self.paths:  # another way may go through code that nobody has watched
                     key, traces = self._trace_recorded(leaves, watched=True)
             except Exception:  # as code may ask for the type of a length; what is wrong without it is an error, too
                 self._records = False
@@ -129,6 +130,8 @@ class Kind:
                 path = self.paths.pop(key, None) or Path(traces)
                 path.add(traces)
                 self.paths[key] = path
+                if len(self.paths) == FIRST and all(p.recording.knows_lengths for p in self.paths.values()):
+                    raise PinnedError("each length is a way of its own, which no other one takes")
                 if len(self.paths) > MOST_PATHS:
                     del self.paths[next(iter(self.paths))]
                 return traces

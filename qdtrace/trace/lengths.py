@@ -86,6 +86,11 @@ class Recording:
         """A key that is equal for two traces in which a function did the same."""
         return len(self.lengths), tuple([s.key for s in self._steps]), tuple(sorted(self.sizes))
 
+    @property
+    def knows_lengths(self) -> bool:
+        """Returns whether the function has asked for a number itself, not for something that several may have."""
+        return any(step.function is _same for step in self._steps)
+
     def finish(self) -> None:
         """Drops every traced value."""
         self._given, self._shapes, self._traced, self.around = (), {}, {}, None

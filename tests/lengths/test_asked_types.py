@@ -155,3 +155,9 @@ def test_a_rule_of_a_derivative_that_asks() -> None:
     one = qd.jit(loss, sizes="any")
     for n in (10, 11, 13, 20, 30, 41):
         np.testing.assert_array_equal(jax.grad(one)(jnp.ones(n)), jnp.full(n, 3.0))
+
+
+@pytest.mark.parametrize("number", [lambda n: len(f"{n:>5}"), lambda n: n.bit_length()])
+def test_of_a_function_that_asks_for_the_number_itself_nothing_is_recorded(number: Callable[[Any], Any]) -> None:
+    work = as_compiled(adding(number), (10, 11, 13, 20, 30, 41))
+    assert (work.traces, work.programs) == (1, 0)
