@@ -139,25 +139,21 @@ def _in_pairs(w: Any, noise: Any) -> tuple[Any, Any]:
 
     The iterations are complex and make the two of a pair apart, each with an error of its own, as LAPACK's real ones
     do not. The row is the eigenvalue's own where it is real, the upper one of its pair, or has no partner near: a
-    multiple eigenvalue falls apart in any direction.
+    multiple eigenvalue falls apart in any direction. The upper one stays as it is, as its vector is of that value.
     """
     n = w.shape[0]
     rows = jnp.arange(n, dtype=jnp.int32)
     w = lax.complex(w.real, jnp.where(jnp.abs(w.imag) <= noise, 0, w.imag))
 
     def pair(k: Any, state: Any) -> Any:
-        w, free, twin = state
-        upper = w[k]
-        apart = jnp.where(free, jnp.abs(w - conj(upper)), jnp.inf)
+        free, twin = state
+        apart = jnp.where(free, jnp.abs(w - conj(w[k])), jnp.inf)
         j = lax.argmin(apart, 0, jnp.int32)
-        found = (upper.imag > 0) & (apart[j] <= upper.imag)
-        mean = 0.5 * (upper + conj(w[j]))
-        is_lower, is_upper = found & (rows == j), found & (rows == k)
-        w = jnp.where(is_upper, mean, jnp.where(is_lower, conj(mean), w))
-        return w, free & ~is_lower, jnp.where(is_lower, k, twin)
+        is_lower = (w[k].imag > 0) & (apart[j] <= w[k].imag) & (rows == j)
+        return free & ~is_lower, jnp.where(is_lower, k, twin)
 
-    w, _, twin = lax.fori_loop(0, n, pair, (w, w.imag < 0, rows))
-    return w, twin
+    _, twin = lax.fori_loop(0, n, pair, (w.imag < 0, rows))
+    return jnp.where(twin == rows, w, conj(w[twin])), twin
 
 
 def _real_or_twin(v: Any, w: Any, twin: Any, noise: Any) -> Any:

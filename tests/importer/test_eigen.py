@@ -82,9 +82,11 @@ def test_a_multiple_eigenvalue_that_falls_apart_keeps_its_distance():
     # 1 + 2i and 1 - 2i, each twice with one vector: what falls apart moves by the square root of a rounding
     block = np.array([[1, 2], [-2, 1]])
     a = np.block([[block, np.eye(2)], [np.zeros((2, 2)), block]]).astype(np.float32)[None]
-    (w,) = imported(jnp.linalg.eigvals, a)(a)
-    assert distance(w[0], [1 + 2j, 1 + 2j, 1 - 2j, 1 - 2j]) <= 4 * np.finfo(np.float32).eps ** 0.5
+    w, v = imported(lambda a: jnp.linalg.eig(a), a)(a)
+    eps = np.finfo(np.float32).eps
+    assert distance(w[0], [1 + 2j, 1 + 2j, 1 - 2j, 1 - 2j]) <= 4 * eps**0.5
     assert distance(w[0], np.conj(w[0])) == 0
+    np.testing.assert_allclose(a @ v, v * w[:, None], rtol=0, atol=ULPS * eps * 4)
 
 
 @pytest.mark.full
