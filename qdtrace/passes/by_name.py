@@ -14,6 +14,7 @@ from qdtrace.passes.dead_stores import DeadStores
 from qdtrace.passes.fills import Fills
 from qdtrace.passes.first_accumulations import FirstAccumulations
 from qdtrace.passes.first_stores import FirstStores
+from qdtrace.passes.flatten_loops import FlattenLoops
 from qdtrace.passes.fuse_loops import FuseLoops
 from qdtrace.passes.fuse_tasks import FuseTasks
 from qdtrace.passes.gather import GatherScatters
@@ -80,6 +81,7 @@ PASSES: Mapping[str, Callable[[Options, Machine], Pass]] = {
     "recurrences": lambda options, machine: Recurrences(),
     "reciprocals": lambda options, machine: Reciprocals(options.changes_rounding),
     "fuse_loops": lambda options, machine: FuseLoops(),
+    "flatten_loops": lambda options, machine: FlattenLoops(machine),
     "own_rows": lambda options, machine: OwnRows(machine),
     "reloads": lambda options, machine: Reloads(machine),
     "jam": lambda options, machine: Jam(machine),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from qdtrace.passes.base import Pass
     from qdtrace.passes.observers import Observer
 
-_UNROLLING, _ON_UNROLLED = ("unroll_guarded", "unroll"), ("mem2reg", "prove_bounds")
+_UNROLLING, _ON_UNROLLED = ("unroll_guarded", "flatten_loops", "unroll"), ("mem2reg", "prove_bounds")
 """The passes that unroll loops, and those that look at the constants which indices then are, behind rules."""
 
 

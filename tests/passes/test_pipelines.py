@@ -77,14 +77,15 @@ def test_the_stages_in_order() -> None:
     assert names[5:7] == ["mem2reg", "simplify"]
     assert names[7:11] == ["fills", "fuse_tasks", "contract", "first_stores"]
     assert names[11:15] == ["mem2reg", "recurrences", "memory", "simplify"]
-    assert names[15:19] == ["rare_behind", "unroll_guarded", "unroll", "last_iteration"]
-    assert names[19:24] == ["simplify", "fuse_loops", "mem2reg", "prove_bounds", "memory"]
-    assert names[24:26] == ["gather", "simplify"]
-    assert names[26:30] == ["own_rows", "reloads", "predicate", "strength_reduction"]
-    assert names[30:33] == ["reciprocals", "jam", "simplify"]
-    assert names[33:] == ["fills", "first_accumulations", "reuse_donated", "share_private"]
+    assert names[15:20] == ["rare_behind", "unroll_guarded", "flatten_loops", "unroll", "last_iteration"]
+    assert names[20:25] == ["simplify", "fuse_loops", "mem2reg", "prove_bounds", "memory"]
+    assert names[25:27] == ["gather", "simplify"]
+    assert names[27:31] == ["own_rows", "reloads", "predicate", "strength_reduction"]
+    assert names[31:34] == ["reciprocals", "jam", "simplify"]
+    assert names[34:] == ["fills", "first_accumulations", "reuse_donated", "share_private"]
     bodies = {"fuse_loops", "gather", "own_rows", "reloads", "predicate", "strength_reduction", "reciprocals", "jam"}
-    loops = {"join_branches", "rare_behind", "recurrences", "unroll_guarded", "unroll", "last_iteration", *bodies}
+    unrolls = {"unroll_guarded", "unroll", "last_iteration", "flatten_loops"}
+    loops = {"join_branches", "rare_behind", "recurrences", *unrolls, *bodies}
     basic = {*names} - loops
     assert {s.name for s in pipeline(Options(advanced_optimization=False))} == basic
     assert {s.name for s in pipeline(Options(opt_level=0))} == basic - {"memory"}

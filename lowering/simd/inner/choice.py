@@ -16,7 +16,7 @@ from lowering.simd.lane_facts import LaneFacts
 from qdtrace.analysis.cost import GUESS, operations
 from qdtrace.analysis.index.trips import trip_count
 from qdtrace.frozen import frozen
-from qdtrace.ir.memory import indices_of, reference
+from qdtrace.ir.memory import indices_of, reference, values_of
 from qdtrace.ir.primitives import ADD, CELL, FOR, LOAD
 from qdtrace.ir.program import Var, is_local, ref_type
 from qdtrace.ir.walk import is_innermost, is_rare
@@ -141,14 +141,19 @@ def _steps(loop: InnerLoop) -> int:
 
 def _operations_of_step(loop: InnerLoop, target: Target) -> float:
     """Returns the operations of a vector of a loop's trips."""
-    varying, each = loop.uniformity.varying, 0.0
-    for eqn in loop.eqn.blocks[0].eqns:
+    (body,) = loop.eqn.blocks
+    varying, each, used = loop.uniformity.varying, 0.0, set(body.results)
+    for eqn in reversed(body.eqns):
         if eqn.primitive.is_access:
-            each += _operations(loop.facts, eqn, loop.facts.task.index, varying, target, loop.width)
-        elif eqn in loop.scans and eqn.primitive is not ADD:
-            each += UNCHANGED
-        elif not varying.isdisjoint(eqn.outvars):
-            each += eqn.primitive.cost * (SCAN * loop.width.bit_length() if eqn in loop.scans else 1)
+            taken = _operations(loop.facts, eqn, loop.facts.task.index, varying, target, loop.width)
+            used.update(values_of(eqn) if taken == 1 else eqn.invars)
+            each += taken
+        elif eqn.primitive.effects or not used.isdisjoint(eqn.outvars):  # else it cancels in an address
+            used.update(eqn.invars)
+            if eqn in loop.scans and eqn.primitive is not ADD:
+                each += UNCHANGED
+            elif not varying.isdisjoint(eqn.outvars):
+                each += eqn.primitive.cost * (SCAN * loop.width.bit_length() if eqn in loop.scans else 1)
     return each
 
 
