@@ -33,6 +33,8 @@ LIGHT_BODY = 40
 """Bodies of loops up to this cost get four vectors, others two: sums of the former wait for each other."""
 ENDS = 40
 """Cycles of a loop besides its steps: the rest of the trips under a mask, and the sum of all lanes."""
+ENDS_ALONE = 8
+"""The same of a loop that carries nothing: its trips wait for nothing, nor does what comes behind it."""
 UNCHANGED = 5
 """Operations of a step of a running product or extreme that rarely changes, and is then a test (`prefixes`)."""
 SCAN = 3
@@ -132,7 +134,7 @@ class _Estimate:
         lane = sum(map(self.block, loop.eqn.blocks), _Cycles()).lane
         each, steps = _operations_of_step(loop, self.target), _steps(loop)
         wait = sum(SCAN * LATENCY for eqn in loop.scans if eqn.primitive is ADD)
-        return _Cycles(loop.trips * lane, steps * max(each / PORTS, wait) + ENDS)
+        return _Cycles(loop.trips * lane, steps * max(each / PORTS, wait) + (ENDS if loop.sums else ENDS_ALONE))
 
 
 def _steps(loop: InnerLoop) -> int:
