@@ -14,8 +14,8 @@ have one axis, and one index.
 
 A nest stays if its innermost loop is longer than what is written out of a row, as that is a row already; if an access
 is side by side, or at one place, along the innermost loop and would be neither along all elements, as parts of lines
-and one number for each line are; if all are far apart; and if its loops hold more than each other and, in front, what
-may be done again in each trip. Threads, which keep no rows (`Machine.scalars_of_rows`), would divide for nothing.
+and one number for each line are; if all are far apart; and if its loops hold more than each other and, in front, sums of
+indices. Threads, which keep no rows (`Machine.scalars_of_rows`), would divide for nothing.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from qdtrace.analysis.machine import CPU
 from qdtrace.frozen import frozen
 from qdtrace.ir.builder import scalar_var
 from qdtrace.ir.carries import carried_params
-from qdtrace.ir.memory import first_index, indices_of, reference, touched, written
-from qdtrace.ir.primitives import CELL, FOR, LOAD
+from qdtrace.ir.memory import first_index, indices_of, reference, touched
+from qdtrace.ir.primitives import CELL, FOR
 from qdtrace.ir.program import Block, Eqn, Literal, Var, is_local, literal, ref_type
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import DType, RefType
-from qdtrace.ir.walk import is_innermost, used_in_block, walk_eqns, walk_inside, walk_task
+from qdtrace.ir.walk import used_in_block, walk_eqns, walk_inside, walk_task
 from qdtrace.passes.base import TaskPass
 from qdtrace.passes.taken_apart import Apart
 
@@ -59,11 +59,13 @@ class FlattenLoops(TaskPass):
     def on_task(self, task: Task, program: Program) -> Task:
         if self.machine.scalars_of_rows >= self.machine.scalars:
             return task
-        if not any(_inner_loop(e) is not None for e in walk_eqns(task.body) if e.primitive is FOR):
+        if not any(_holds_loop(e) for e in walk_eqns(task.body) if e.primitive is FOR):
             return task
-        arrays = Apart(task.body, self.machine).arrays
-        found = _nests(task.body, AffineForms(task), self.machine.scalars_of_rows)
-        nests = {nest.loops[0]: nest for nest in found if arrays.isdisjoint(touched(walk_inside(nest.loops[0])))}
+        nests = {n.loops[0]: n for n in _nests(task.body, AffineForms(task), self.machine.scalars_of_rows)}
+        if not nests:
+            return task
+        apart = Apart(task.body, self.machine).arrays
+        nests = {e: n for e, n in nests.items() if apart.isdisjoint(touched(walk_inside(e)))}
         if not nests:
             return task
         return task.rebuilt(_Flattener(nests, _flat_arrays(task, nests.values())).rebuild_block(task.body))
@@ -112,9 +114,9 @@ def _nests(block: Block, forms: AffineForms, longest: int) -> Iterator[_Nest]:
 
 def _nest(outer: Eqn, forms: AffineForms, longest: int) -> _Nest | None:
     loops = [outer]
-    while (inner := _inner_loop(loops[-1])) is not None:
+    while (inner := _inner_loop(loops[-1], forms)) is not None:
         loops.append(inner)
-    if len(loops) < 2 or not is_innermost(loops[-1]):
+    if len(loops) < 2:
         return None
     values = [loop_values(*loop.bounds) for loop in loops]
     known = [v for v in values if v is not None and v.count and abs(v.step) == 1]
@@ -125,26 +127,26 @@ def _nest(outer: Eqn, forms: AffineForms, longest: int) -> _Nest | None:
     if any(loop.index.dtype is not DType.i32 or loop.params != outer.params for loop in loops):
         return None
     nest = _Nest(loops, known, {})
-    inside = [loops[-1], *walk_inside(loops[-1])]
-    before = [e for loop in loops[:-1] for e in loop.blocks[0].eqns[:-1]]
-    if not set(written(inside)).isdisjoint(touched(before)):
-        return None
-    accesses = [e for e in (*before, *inside) if e.primitive.is_access]
-    found = [nest.distances(e, forms) for e in accesses]
+    found = [nest.distances(e, forms) for e in walk_inside(outer) if e.primitive.is_access]
     lost = any(one in (-1, 0, 1) for one, is_joined in found if not is_joined)
     return nest if any(one and is_joined for one, is_joined in found) and not lost else None
 
 
-def _inner_loop(loop: Eqn) -> Eqn | None:
-    """Returns the only loop of a loop's body, if all that comes before it may run in each of its trips."""
+def _holds_loop(loop: Eqn) -> bool:
+    last = loop.blocks[0].eqns[-1:]
+    return bool(last) and last[0].primitive is FOR
+
+
+def _inner_loop(loop: Eqn, forms: AffineForms) -> Eqn | None:
+    """Returns the only loop of a loop's body, in front of which there are sums of indices alone."""
     (body,) = loop.blocks
     inner = body.eqns[-1] if body.eqns else None
     if inner is None or inner.primitive is not FOR or body.results != inner.outvars:
         return None
-    carries, before = carried_params(loop, body), body.eqns[:-1]
-    if inner.initials != carries or any(e.blocks or (e.primitive.effects and e.primitive is not LOAD) for e in before):
+    carries = carried_params(loop, body)
+    if inner.initials != carries or any(e.primitive.effects or e.outvar not in forms.forms for e in body.eqns[:-1]):
         return None
-    read = {*(v for e in before for v in e.invars), *used_in_block(inner.blocks[0])}
+    read = {*(v for e in body.eqns[:-1] for v in e.invars), *used_in_block(inner.blocks[0])}
     return inner if read.isdisjoint(carries) else None
 
 

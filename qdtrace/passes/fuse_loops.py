@@ -28,7 +28,7 @@ from qdtrace.analysis.cost import code_size
 from qdtrace.analysis.index.trips import loop_values
 from qdtrace.frozen import frozen
 from qdtrace.ir.memory import indices_of, reference, touched, written
-from qdtrace.ir.primitives import ACCUM, ADD, CELL, FOR, LOAD, MAX, MIN, MUL, STORE, Effect
+from qdtrace.ir.primitives import ACCUM, ADD, AND, CELL, FOR, LOAD, MAX, MIN, MUL, OR, STORE, Effect
 from qdtrace.ir.program import Block, Eqn, Var, is_local, ref_type
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.walk import used_vars, walk_eqns, walk_inside
@@ -47,7 +47,7 @@ LARGE = 1 << 12
 FAR = 64
 """Equations between two loops that are looked at."""
 _PLAIN = (LOAD, STORE, ACCUM)
-_COMBINING = (ADD, MUL, MIN, MAX)
+_COMBINING = (ADD, MUL, MIN, MAX, AND, OR)
 _MEMORY = frozenset({Effect.READ, Effect.WRITE, Effect.ACCUM, Effect.ALLOC})
 
 

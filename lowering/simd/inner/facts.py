@@ -16,7 +16,7 @@ from qdtrace.analysis.uniformity import Uniformity, analyse_uniformity
 from qdtrace.frozen import frozen, mutable
 from qdtrace.ir.carries import carried_params
 from qdtrace.ir.memory import indices_of, reference
-from qdtrace.ir.primitives import ACCUM, ADD, ATOMIC, BOUND, FOR, LANE_MAX, LOAD, MAX, MIN, SUB
+from qdtrace.ir.primitives import ACCUM, ADD, AND, ATOMIC, BOUND, FOR, LANE_MAX, LOAD, MAX, MIN, OR, SUB
 from qdtrace.ir.program import Block, Eqn, Task, Var, is_local
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import is_innermost, used_in_block
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from qdtrace.analysis.index.affine import AffineForms
     from qdtrace.ir.program import Atom
 
-SUMMED = frozenset({DType.f32, DType.f64, DType.i32, DType.i64, DType.u32, DType.u64})
+SUMMED = frozenset({DType.bool, DType.f32, DType.f64, DType.i32, DType.i64, DType.u32, DType.u64})
 """Dtypes of carries that lanes may sum apart: narrower ones round or wrap after each operation."""
 
 
@@ -133,7 +133,7 @@ def _operation(
     return op
 
 
-_COMBINED = {ADD.name: "add", SUB.name: "add", MAX.name: "max", MIN.name: "min"}
+_COMBINED = {ADD.name: "add", SUB.name: "add", MAX.name: "max", MIN.name: "min", OR.name: "or", AND.name: "and"}
 
 
 def _trips_are_apart(facts: TaskFacts, loop: Eqn, uniformity: Uniformity, sums: Sums) -> bool:
