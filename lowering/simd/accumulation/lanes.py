@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from lowering.llvm.combining import combine
 from lowering.llvm.ops import Ops
 from lowering.llvm.vectors import Lanes
-from qdtrace.ir.combining import identity
+from qdtrace.ir.combining import ON_BOOL, identity
+from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from lowering.simd.descriptions import Mask
     from lowering.simd.frame import LaneFrame
     from qdtrace.ir.program import Atom
-    from qdtrace.ir.types import DType
 
 
 def reduce_lanes(f: LaneFrame, op: str, d: DType, vectors: list[str]) -> str:
@@ -24,6 +24,10 @@ def reduce_lanes(f: LaneFrame, op: str, d: DType, vectors: list[str]) -> str:
     o, total = f.vector, vectors[0]
     for other in vectors[1:]:
         total = combine(o, op, d, total, other)
+    joined = ON_BOOL.get(op, op) if d is DType.bool else ""
+    if joined in ("or", "and") and f.width > 1:
+        number = f.text.op(f"bitcast {o.bits} {total} to i{f.width}")
+        return f.text.op(f"icmp {'ne' if joined == 'or' else 'eq'} i{f.width} {number}, {0 if joined == 'or' else -1}")
     width = f.width
     while width > 1:
         # vectors become shorter, as lanes move slowly between the halves of a register; two lanes stay a vector

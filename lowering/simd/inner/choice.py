@@ -6,6 +6,7 @@ row, elements are neighbours. The estimate counts the operations of an iteration
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from qdtrace.frozen import frozen
 from qdtrace.ir.memory import indices_of, reference, values_of
 from qdtrace.ir.primitives import ADD, CELL, FOR, LOAD
 from qdtrace.ir.program import Var, is_local, ref_type
+from qdtrace.ir.types import DType
 from qdtrace.ir.walk import is_innermost, is_rare
 
 if TYPE_CHECKING:
@@ -34,11 +36,13 @@ LIGHT_BODY = 40
 ENDS = 40
 """Cycles of a loop besides its steps: the rest of the trips under a mask, and the sum of all lanes."""
 ENDS_ALONE = 8
-"""The same of a loop that carries nothing: its trips wait for nothing, nor does what comes behind it."""
+"""The same of a loop that carries nothing, or truths: their lanes are one number, which is compared."""
 UNCHANGED = 5
 """Operations of a step of a running product or extreme that rarely changes, and is then a test (`prefixes`)."""
 SCAN = 3
 """Operations for each doubling of the lanes that a running sum combines, and operations that a vector waits for."""
+RECORD = 4
+"""The longest distance of elements in vectors that are loaded side by side and then taken apart."""
 FAR = 1 << 15
 """Bytes of private memory of all lanes from which on an access of it takes twice as long."""
 
@@ -134,7 +138,8 @@ class _Estimate:
         lane = sum(map(self.block, loop.eqn.blocks), _Cycles()).lane
         each, steps = _operations_of_step(loop, self.target), _steps(loop)
         wait = sum(SCAN * LATENCY for eqn in loop.scans if eqn.primitive is ADD)
-        return _Cycles(loop.trips * lane, steps * max(each / PORTS, wait) + (ENDS if loop.sums else ENDS_ALONE))
+        ends = ENDS_ALONE if all(v.dtype is DType.bool for v in loop.eqn.outvars) else ENDS
+        return _Cycles(loop.trips * lane, steps * max(each / PORTS, wait) + ends)
 
 
 def _steps(loop: InnerLoop) -> int:
@@ -145,9 +150,12 @@ def _operations_of_step(loop: InnerLoop, target: Target) -> float:
     """Returns the operations of a vector of a loop's trips."""
     (body,) = loop.eqn.blocks
     varying, each, used = loop.uniformity.varying, 0.0, set(body.results)
+    index = loop.facts.task.index
+    beside = Counter((reference(e), e.primitive) for e in body.eqns if e.primitive.is_access)
     for eqn in reversed(body.eqns):
         if eqn.primitive.is_access:
-            taken = _operations(loop.facts, eqn, loop.facts.task.index, varying, target, loop.width)
+            components = beside[reference(eqn), eqn.primitive]
+            taken = _operations(loop.facts, eqn, index, varying, target, loop.width, components)
             used.update(values_of(eqn) if taken == 1 else eqn.invars)
             each += taken
         elif eqn.primitive.effects or not used.isdisjoint(eqn.outvars):  # else it cancels in an address
@@ -160,15 +168,23 @@ def _operations_of_step(loop: InnerLoop, target: Target) -> float:
 
 
 def _operations(
-    facts: TaskFacts, eqn: Eqn, index: Var | None, varying: frozenset[Var], target: Target, width: int
-) -> float:
-    """Returns the operations of an access of a vector of lanes, which are neighbours along `index`."""
+    facts: TaskFacts, eqn: Eqn, index: Var | None, varying: frozenset[Var], target: Target, width: int,
+    components: int = 1,
+) -> float:  # fmt: skip
+    """Returns the operations of an access of a vector of lanes, which are neighbours along `index`.
+
+    So many `components` of records are accessed beside each other.
+    """
     indices, ref = indices_of(eqn), reference(eqn)
     if varying.isdisjoint(indices):
         return 1
     terms = facts.forms.address(ref_type(ref), indices).terms
     others = [t for t in terms if t is not index]
-    if index is not None and terms.get(index) == 1 and all(isinstance(t, Var) and t not in varying for t in others):
-        return 1
+    if index is not None and all(isinstance(t, Var) and t not in varying for t in others):
+        stride = abs(terms.get(index, 0))
+        if stride == 1:
+            return 1
+        if 2 <= stride <= RECORD and (eqn.primitive is LOAD or components >= stride):
+            return 2 * stride
     loaded = GATHERED if target.has_gathers else LOADED
     return width * (loaded if eqn.primitive is LOAD else SCATTERED)
