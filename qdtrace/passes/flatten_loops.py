@@ -14,7 +14,7 @@ have one axis, and one index.
 
 A nest stays if its innermost loop is longer than what is written out of a row, as that is a row already; if an access
 is side by side, or at one place, along the innermost loop and would be neither along all elements, as parts of lines
-and one number for each line are; if all are far apart; and if its loops hold more than each other and, in front, sums of
+and one number for each line are; if all are far apart; and if loops hold more than each other and, in front, sums of
 indices. Threads, which keep no rows (`Machine.scalars_of_rows`), would divide for nothing.
 """
 
