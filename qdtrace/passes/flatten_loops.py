@@ -143,10 +143,12 @@ def _inner_loop(loop: Eqn, forms: AffineForms) -> Eqn | None:
     inner = body.eqns[-1] if body.eqns else None
     if inner is None or inner.primitive is not FOR or body.results != inner.outvars:
         return None
-    carries = carried_params(loop, body)
-    if inner.initials != carries or any(e.primitive.effects or e.outvar not in forms.forms for e in body.eqns[:-1]):
+    carries, before = carried_params(loop, body), body.eqns[:-1]
+    if inner.initials != carries or any(e.primitive.effects or e.blocks for e in before):
         return None
-    read = {*(v for e in body.eqns[:-1] for v in e.invars), *used_in_block(inner.blocks[0])}
+    if not all(v in forms.forms for e in before for v in e.outvars):
+        return None
+    read = {*(v for e in before for v in e.invars), *used_in_block(inner.blocks[0])}
     return inner if read.isdisjoint(carries) else None
 
 

@@ -145,6 +145,15 @@ NESTS = {
         "    v: f32 = load x i k m",
         STORED,
     ),
+    "a branch for each line": (
+        f"for k in {up(6)}",
+        "  b: bool = lt k 2:i32",
+        "  if b",
+        "    store y 1.0:f32 i k 0:i32",
+        f"  for m in {up(8)}",
+        "    v: f32 = load x i k m",
+        STORED,
+    ),
     "what comes behind": (
         f"for k in {up(6)}",
         f"  s: f32 = for m in {up(8)} carry c = 0.0:f32",
