@@ -55,10 +55,11 @@ class UpdateGroup:
 
     @property
     def alignment(self) -> int:
-        """The alignment in bytes of the first component."""
+        """The alignment in bytes of the first component. An array of one row counts as one of several: code for any
+        length has one choice of it for both."""
         size, shape = BYTES[MEMORY[self.ref.dtype]], ref_type(self.ref).shape
         found = math.gcd(BASE_ALIGNMENT, (self.component or 0) * size)
-        return math.gcd(found, shape[-1] * size) if math.prod(shape[:-1]) > 1 else found
+        return math.gcd(found, shape[-1] * size) if len(shape) > 1 else found
 
     def takes(self, other: UpdateGroup) -> bool:
         """Returns whether `other` is the next component of the same element."""

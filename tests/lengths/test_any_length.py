@@ -91,6 +91,30 @@ def test_random_functions(seed: int) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("width", [2, 3, 4, 5, 7])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_of_every_width_that_are_added_together(width: int, dtype: Any) -> None:
+    def f(x: Any, to: Any) -> Any:
+        out = qd.zeros(x.shape, x.dtype)
+        for k in qd.range(to.shape[0]):
+            out[to[k]] += x[k]
+        return out
+
+    def rows(n: int) -> tuple[Any, Any]:
+        rng = np.random.default_rng(n)
+        x = jnp.asarray(rng.integers(-9, 9, (n, width)), dtype)  # integers: sums are exact in any order
+        return x, jnp.asarray(rng.integers(0, n, n), jnp.int32)
+
+    with jax.enable_x64(dtype is np.float64):
+        one = met(qd.jit(f, sizes="any"), *(rows(n) for n in (5, 6, 8)))
+        for n in (1, 9, 40):
+            got, work = added(one, *rows(n))
+            assert work.programs == 0
+            x, to = rows(n)
+            same_bits(got, jnp.zeros_like(x).at[to].add(x))
+
+
+@pytest.mark.full
 def test_lengths_that_were_equal_by_chance() -> None:
     @partial(qd.jit, sizes="any")
     def f(x: Any, y: Any) -> Any:
