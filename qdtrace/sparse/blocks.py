@@ -33,9 +33,15 @@ class Blocks:
     touched: Touched
     table: Table
     block: tuple[int, int]
+    is_second: bool
     index: Any
     """Number of the iteration."""
     psd: bool
+
+    @property
+    def is_half(self) -> bool:
+        """True if a block may be added as half of the sum with its transpose; see `adds_half`."""
+        return self.is_second and self.block[0] > 1
 
     def add(self, env: Mapping[Any, Any], adjoints: Mapping[Any, Any], out: Any) -> None:
         """Adds its derivatives; second ones of the written values times `adjoints` if there are some."""
@@ -85,14 +91,25 @@ class Blocks:
 
     def _add(self, row: Any, values: Any, out: Any) -> None:
         height, width = self.block
+        here = row // height
         for k in range(values.shape[0] // width):
-            pair = self.table.pairs[self.index, row // height, k]
+            pair = self.table.pairs[self.index, here, k]
             part = values[k * width : (k + 1) * width]
+            live: Any = True
+            if self.is_half:
+                half = adds_half()
+                part = part * jnp.where(half & (here == k), 0.5, 1.0).astype(part.dtype)
+                live = ~half | (here <= k)
             if self.table.may_miss:
-                with when(pair >= 0):
-                    out[pair, row % height] += part
-            else:
+                live &= pair >= 0
+            with when(live):
                 out[pair, row % height] += part
+
+
+def adds_half() -> Any:
+    """Returns, in a loop, whether of symmetric blocks those right of the diagonal alone are added, and half of those on
+    it: where additions to memory take the time, not the transposes that are added at the end."""
+    return jax.lax.platform_dependent(cpu=lambda: jnp.bool_(False), default=lambda: jnp.bool_(True))
 
 
 def _flat(arrays: Sequence[Any]) -> Any:

@@ -120,7 +120,8 @@ def _made(function: Any, name: str, args: tuple[Any, ...], argnum: int) -> Spars
         may_miss = bool((columns < 0).any()) or bool((rows < 0).any()) or not meets.all()
         tables.append(Table(read_at, kept, jnp.where(meets, numbers, -1), may_miss))
     of = jnp.asarray(np.repeat(np.arange(indptr.size - 1, dtype=np.int32), np.diff(indptr)))
-    return Sparsity(ptr, ind, of, tuple(tables), shape, (height, width), argnum, is_second, avals_of(args))
+    mirror = ranks(ind[:, None], of[:, None], ptr, ind)[:, 0, 0] if is_second else ind
+    return Sparsity(ptr, ind, of, mirror, tuple(tables), shape, (height, width), argnum, is_second, avals_of(args))
 
 
 def _places(reading: Reading, touched: Touched, env: Mapping[Any, Any], meeting: list[Any], *, is_second: bool) -> Any:

@@ -61,6 +61,8 @@ class Sparsity:
     """The column of each block."""
     block_rows: jax.Array
     """The row of each block."""
+    mirror: jax.Array
+    """The number of the block that is the transpose of each, of second derivatives."""
     tables: tuple[Table, ...]
     shape: tuple[int, int]
     """Numbers of rows and columns."""
@@ -120,6 +122,6 @@ class Sparsity:
 jax.tree_util.register_dataclass(Table, ["read", "written", "pairs"], ["may_miss"])
 jax.tree_util.register_dataclass(
     Sparsity,
-    ["indptr", "indices", "block_rows", "tables"],
+    ["indptr", "indices", "block_rows", "mirror", "tables"],
     ["shape", "block", "argnum", "is_second", "avals"],
 )

@@ -8,11 +8,13 @@ from qdtrace.api import jit, to_jax
 from qdtrace.errors import TraceTypeError, TraceValueError, boundary
 from qdtrace.sparse.arguments import avals_of, checked_argument, evaluated, function_of, shapes_like
 from qdtrace.sparse.behind import adjoints_of
-from qdtrace.sparse.blocks import Blocks
+from qdtrace.sparse.blocks import Blocks, adds_half
 from qdtrace.sparse.layouts import touched_by
 from qdtrace.sparse.pattern import Sparsity
 from qdtrace.sparse.reading import read
 from qdtrace.trace.allocation import empty, zeros
+from qdtrace.trace.cells import local
+from qdtrace.trace.conditions import when
 from qdtrace.trace.loops import range as qd_range
 
 if TYPE_CHECKING:
@@ -143,7 +145,7 @@ def _in_blocks(function: Any, name: str, pattern: Sparsity, args: tuple[Any, ...
         if not table.is_used:
             continue
         for t in qd_range(len(own.trips)):
-            Blocks(reading, own, table, pattern.block, t, psd=psd).add(env, adjoints, out)
+            Blocks(reading, own, table, pattern.block, pattern.is_second, t, psd=psd).add(env, adjoints, out)
     return out
 
 
@@ -158,5 +160,9 @@ def _by_rows(blocks: Any, pattern: Sparsity) -> Any:
         row = pattern.block_rows[k]
         first, end = pattern.indptr[row], pattern.indptr[row + 1]
         for part in qd_range(height):  # parts of a row of blocks lie side by side in both orders
-            out[first * (height - 1) + k + part * (end - first)] = blocks[k, part]
+            values = local(blocks[k, part])
+            if pattern.is_second:
+                with when(adds_half()):
+                    values.value += blocks[pattern.mirror[k], :, part]
+            out[first * (height - 1) + k + part * (end - first)] = values.value
     return out[...].reshape(-1)

@@ -8,6 +8,8 @@ import pytest
 import qdtrace as qd
 from tests.sparse.programs import Program, dense, draw
 
+pytestmark = pytest.mark.usefixtures("_additions")
+
 
 def check(program: Program, *, array: bool) -> None:
     pattern = qd.sparsity(program.f)(*program.args)

@@ -16,6 +16,8 @@ X = jnp.asarray(DRAW.normal(size=(5, 2)), jnp.float32)
 ENDS = jnp.asarray([[0, 1], [1, 2], [3, 1], [0, 1]], jnp.int32)
 STIFF = jnp.asarray([1.0, 2.0, 0.5, 3.0])
 
+pytestmark = pytest.mark.usefixtures("_additions")
+
 
 @qd.jit
 def springs(x: Any, ends: Any, stiff: Any) -> Any:
