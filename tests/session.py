@@ -73,6 +73,7 @@ ANY_DEVICE = (
     "lowering/test_reductions.py",
     "lowering/test_triton",
     "lowering/test_updates.py",
+    "sparse/",
 )
 """Tests that run where JAX's arrays are, or kernels on a GPU: with `-m gpu` they run there too, but for those
 marked `cpu`."""

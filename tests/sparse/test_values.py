@@ -123,6 +123,7 @@ def test_functions_that_are_called_are_read() -> None:
     np.testing.assert_allclose(pattern.to_scipy(values).toarray(), jax.hessian(both)(x, k), rtol=1e-5)
 
 
+@pytest.mark.cpu  # a failed check is told with the call, not when its results are waited for
 @pytest.mark.full
 def test_other_arguments_are_told(pattern: qd.Sparsity) -> None:
     values = qd.sparse_hessian(springs, pattern)
@@ -145,6 +146,7 @@ def test_other_arguments_are_told(pattern: qd.Sparsity) -> None:
         qd.sparse_hessian(other, pattern)(X, ENDS, STIFF)
 
 
+@pytest.mark.cpu  # a failed check is told with the call, not when its results are waited for
 @pytest.mark.full
 def test_checks_of_the_function_are_made() -> None:
     @qd.jit
