@@ -114,6 +114,11 @@ class Machine:
     memory_bytes: int | None = None
     """Bytes of memory of the machine; None means the free memory where the program is made."""
 
+    @property
+    def keeps_rows(self) -> bool:
+        """True if private arrays may stay rows where others would be scalars; threads have none."""
+        return self.scalars_of_rows < self.scalars
+
 
 CPU = Machine()
 GPU = Machine(

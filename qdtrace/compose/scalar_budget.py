@@ -27,8 +27,10 @@ def scalar_budget(items: Sequence[JaxprEqn]) -> int:
     machine = CPU if jax.default_backend() == "cpu" else GPU
     if matrix_work(items, machine.scalars_of_matrices) > MATRIX_WORK:
         return machine.scalars_of_matrices
-    most = min(machine.scalars, machine.scalars_of_rows)
-    if most == machine.scalars or is_of_rows(items):
+    if not machine.keeps_rows:
+        return machine.scalars
+    most = machine.scalars_of_rows
+    if is_of_rows(items):
         return most
     loops = any(map(is_loop, compat.all_eqns(items)))
     if is_mostly_of_rows(items, most + 1, short_axes=not loops):

@@ -15,11 +15,12 @@ have one axis, and one index.
 A nest stays if its innermost loop is longer than what is written out of a row, as that is a row already; if an access
 is side by side, or at one place, along the innermost loop and would be neither along all elements, as parts of lines
 and one number for each line are; if all are far apart; and if loops hold more than each other and, in front, sums of
-indices. Threads, which keep no rows (`Machine.scalars_of_rows`), would divide for nothing.
+indices. Threads, which keep no rows (`Machine.keeps_rows`), would divide for nothing.
 """
 
 from __future__ import annotations
 
+from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
@@ -41,6 +42,7 @@ from qdtrace.passes.taken_apart import Apart
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from qdtrace.analysis.index.affine import Form
     from qdtrace.analysis.index.progression import Progression
     from qdtrace.analysis.machine import Machine
     from qdtrace.ir.program import Atom, Program, Task
@@ -57,9 +59,7 @@ class FlattenLoops(TaskPass):
     machine: Machine = CPU
 
     def on_task(self, task: Task, program: Program) -> Task:
-        if self.machine.scalars_of_rows >= self.machine.scalars:
-            return task
-        if not any(_holds_loop(e) for e in walk_eqns(task.body) if e.primitive is FOR):
+        if not self.machine.keeps_rows or not any(_holds_loop(e) for e in walk_eqns(task.body) if e.primitive is FOR):
             return task
         nests = {n.loops[0]: n for n in _nests(task.body, AffineForms(task), self.machine.scalars_of_rows)}
         if not nests:
@@ -78,27 +78,38 @@ class _Nest:
     loops: Sequence[Eqn]
     values: Sequence[Progression]
     """The values of the index of each loop."""
-    places: dict[Eqn, tuple[int, int]]
-    """Accesses whose address is a factor times the number of the trip, and a constant, with these."""
+    forms: Mapping[Eqn, Form]
+    """The address of each access."""
 
     @property
     def counts(self) -> list[int]:
         """The trips of each loop."""
         return [v.count for v in self.values]
 
-    def distances(self, access: Eqn, forms: AffineForms) -> tuple[int, bool]:
-        """Returns how far an access is from that of the next trip of the innermost loop, and if it always is so far.
+    @property
+    def lows(self) -> list[int]:
+        """The least index of each loop."""
+        return [min(v.interval or (0,)) for v in self.values]
 
-        Notes the place of an access for which the number of the trip tells it.
-        """
-        form = forms.address(ref_type(reference(access)), indices_of(access))
-        indices = [loop.index for loop in self.loops]
-        factors = [form.terms.get(index, 0) for index in indices]
-        is_joined = factors == [factors[-1] * prod(self.counts[n + 1 :]) for n in range(len(indices))]
-        if is_joined and set(form.terms) == set(indices):
-            lows = [min(v.interval or (0,)) for v in self.values]
-            self.places[access] = factors[-1], form.constant + sum(f * k for f, k in zip(factors, lows, strict=True))
-        return factors[-1], is_joined
+    def distances(self, access: Eqn) -> tuple[int, bool]:
+        """Returns how far an access is from that of the next trip of the innermost loop, and if it always is so far."""
+        factors = self._factors(access)
+        return factors[-1], factors == [factors[-1] * prod(self.counts[n + 1 :]) for n in range(len(factors))]
+
+    @cached_property
+    def places(self) -> dict[Eqn, tuple[int, int]]:
+        """Accesses whose address is a factor times the number of the trip, and a constant, with these."""
+        found: dict[Eqn, tuple[int, int]] = {}
+        indices = {loop.index for loop in self.loops}
+        for access, form in self.forms.items():
+            factor, is_joined = self.distances(access)
+            if is_joined and set(form.terms) == indices:
+                least = sum(f * k for f, k in zip(self._factors(access), self.lows, strict=True))
+                found[access] = factor, form.constant + least
+        return found
+
+    def _factors(self, access: Eqn) -> list[int]:
+        return [self.forms[access].terms.get(loop.index, 0) for loop in self.loops]
 
 
 def _nests(block: Block, forms: AffineForms, longest: int) -> Iterator[_Nest]:
@@ -126,8 +137,9 @@ def _nest(outer: Eqn, forms: AffineForms, longest: int) -> _Nest | None:
         return None
     if any(loop.index.dtype is not DType.i32 or loop.params != outer.params for loop in loops):
         return None
-    nest = _Nest(loops, known, {})
-    found = [nest.distances(e, forms) for e in walk_inside(outer) if e.primitive.is_access]
+    accesses = [e for e in walk_inside(outer) if e.primitive.is_access]
+    nest = _Nest(loops, known, {e: forms.address(ref_type(reference(e)), indices_of(e)) for e in accesses})
+    found = [nest.distances(e) for e in accesses]
     lost = any(one in (-1, 0, 1) for one, is_joined in found if not is_joined)
     return nest if any(one and is_joined for one, is_joined in found) and not lost else None
 
@@ -192,8 +204,8 @@ class _Flattener(Rebuilder):
         params = carried_params(last, last.blocks[0])
         with self.block((index, *params)) as opened:
             rest: Atom = index
-            for loop, values in reversed(list(zip(nest.loops, nest.values, strict=True))):
-                number, low = literal(values.count, dtype), min(values.interval or (0,))
+            for loop, count, low in reversed(list(zip(nest.loops, nest.counts, nest.lows, strict=True))):
+                number = literal(count, dtype)
                 digit = rest if loop is first else self("rem", rest, number)
                 self.env[loop.index] = self("add", digit, literal(low, dtype)) if low else digit
                 rest = rest if loop is first else self("div", rest, number)

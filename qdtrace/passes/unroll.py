@@ -132,9 +132,7 @@ class _Unroller(Rebuilder):
         around = self._around[-1] if self._around else None
         if around is None or not loop.outvars or loop.params or around.params or trips * size - size > self._room:
             return False
-        if self._machine.scalars_of_rows >= self._machine.scalars or not self._machine.unrolled_across.allows(
-            trips, trips * size
-        ):
+        if not (self._machine.keeps_rows and self._machine.unrolled_across.allows(trips, trips * size)):
             return False
         eqns = loop.blocks[0].eqns
         loads = [e for e in eqns if e.primitive.is_access]

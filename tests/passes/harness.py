@@ -46,6 +46,14 @@ def unchanged(transform: Transform, text: str) -> None:
     assert got is program, print_program(got)
 
 
+def changes(transform: Transform, text: str) -> bool:
+    """Whether the pass changes the program, whose results stay the same."""
+    program = parsed(text)
+    got = transform(program)
+    assert_same_results(program, got)
+    return got is not program
+
+
 def arguments(program: Program, seed: int = 0) -> list[np.ndarray]:
     """Small numbers for floats and integers of many elements, 3 for those of one (they are often lengths)."""
     rng = np.random.default_rng(seed)
