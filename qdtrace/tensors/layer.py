@@ -20,8 +20,6 @@ from qdtrace.wrapped import Wrapped
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
-    from qdtrace.config import Options
-
 torch: Any = import_module("torch")
 Tensor = torch.Tensor
 _NUMBERS = (int, float, complex, np.ndarray, np.generic, jax.Array)
@@ -40,8 +38,6 @@ class Layer(Wrapped[..., Any]):
         self._function = f if is_compiled else jit(f, static_argnums=static_argnums, static_argnames=static_argnames)
         self._static = Static(f, static_argnums, static_argnames)
         self._derived: dict[Hashable, Derived] = {}
-        self._last: tuple[int, Options | None, Derived | None] = (0, None, None)
-        """Number of arguments and options of the last call of tensors alone, and its function."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
@@ -63,10 +59,7 @@ class Layer(Wrapped[..., Any]):
         if len(places) == len(args) and not kwargs:
             tensors: Sequence[Any] = args
             leaves: Sequence[Any] = (None,) * len(args)  # in place of a tensor: torch says how long that lives
-            count, options, derived = self._last  # sooner compared than found in a dictionary
-            if count != len(args) or options is not current() or derived is None:
-                derived = self._derived_of(None, fixed)
-                self._last = len(args), current(), derived
+            derived = self._derived_of(None, fixed)
         else:
             leaves, tree = jax.tree.flatten((args, kwargs))
             places = tuple([k for k, x in enumerate(leaves) if isinstance(x, Tensor)])
