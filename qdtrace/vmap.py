@@ -17,7 +17,7 @@ import jax
 from qdtrace import tracebacks
 from qdtrace.api import jit
 from qdtrace.errors import TraceValueError, boundary
-from qdtrace.lanes.batch import chosen_stages, placed, run_stages
+from qdtrace.lanes.batch import chosen_split, placed, run_split
 from qdtrace.lanes.cache import compiled_for
 from qdtrace.lanes.plan import (
     IN_PLACE,
@@ -186,12 +186,12 @@ def _map(mapping: Mapping, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     assert context is not None
     plan = plan_of(mapping, args, kwargs, context)
     axes = mapping.leaf_axes(args, kwargs)
-    stages, varies = chosen_stages(plan, axes)
-    if stages:
+    split = chosen_split(plan, axes)
+    if split is not None:
         args, kwargs = as_values((args, kwargs))
         values = _unmapped(mapping, plan, args, kwargs)
         given = list(zip(jax.tree.leaves((args, kwargs)), axes, strict=True))
-        found = run_stages(plan, stages, varies, given, mapping.f)
+        found = run_split(plan, split, given, mapping.f)
         mapped = ((k, slot) for k, slot in enumerate(plan.slots) if slot is not None)
         whole = ((k, slot, placed(found[k], slot.order.index(0), plan.sizes[0])) for k, slot in mapped)
         values.update((k, as_weak(x) if slot.weak else x) for k, slot, x in whole)

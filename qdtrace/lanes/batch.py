@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from qdtrace.config import current
+from qdtrace.frozen import frozen
 from qdtrace.groups.choice import refusal, with_groups
 from qdtrace.groups.primitive import grouped
 from qdtrace.groups.threads import is_for_threads
@@ -15,57 +16,87 @@ from qdtrace.lanes.elements import is_of_elements
 from qdtrace.lanes.limits import limits_on_cpu, limits_on_gpu
 from qdtrace.lanes.loop import looped
 from qdtrace.lanes.panels import PANEL, with_kernels, with_tasks
-from qdtrace.lanes.stages import jaxprs_of, named, stages_of, varying
+from qdtrace.lanes.shared import cut, is_for_library
+from qdtrace.lanes.stages import Stage, jaxprs_of, named, stages_of, varying
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Sequence
 
     from qdtrace.lanes.loop import Value
     from qdtrace.lanes.plan import Plan
-    from qdtrace.lanes.stages import Stage
 
 
-def chosen_stages(plan: Plan, axes: Sequence[int | None]) -> tuple[list[Stage], set[Any]]:
-    """Returns the stages of a mapped function on this machine, none where all is one loop, and what varies in them.
+@frozen
+class Split:
+    """The function of one element in parts that run in turn."""
+
+    jaxpr: Any
+    """The open jaxpr of one element, of what is not computed once."""
+    once: Any
+    """The open jaxpr of what is computed once, as no lane differs in it; None where there is nothing."""
+    stages: list[Stage]
+    """Work of all lanes and of the loop over lanes."""
+    varies: set[Any]
+    """Variables in which lanes differ."""
+
+
+def chosen_split(plan: Plan, axes: Sequence[int | None]) -> Split | None:
+    """Returns the parts of a mapped function on this machine; None where all is one loop.
 
     The machine is that of JAX's default device: a function that is lowered for another one has this choice, too.
     """
     mode = current().array_mapping
     if mode == "lanes" or len(plan.sizes) != 1 or not plan.sizes[0]:
-        return [], set()
-    given = [v for v, axis in zip(compat.open_jaxpr(plan.element).invars, axes, strict=True) if axis is not None]
-    varies = varying(plan.element, given)
-    if mode in ("batch", "group"):
-        return stages_of(plan.element, varies, None), varies
-    lanes = plan.sizes[0]
-    if jax.default_backend() == "cpu":
-        limits = limits_on_cpu(plan.element, lanes)
-        are_many = type(lanes) is int and lanes >= PANEL  # a symbol, as of `jax.export`, compares with nothing
-        if limits is not None and are_many and is_of_elements(plan.element, varies):
-            return [], set()
-    else:
-        limits = limits_on_gpu(plan.element, lanes, varies)
-    return stages_of(plan.element, varies, limits), varies
+        return None
+    lanes, jaxpr = plan.sizes[0], compat.open_jaxpr(plan.element)
+    given = [v for v, axis in zip(jaxpr.invars, axes, strict=True) if axis is not None]
+    varies = varying(jaxpr, given)
+    once = None
+    if mode == "auto" and not compat.has_markers(jaxpr.effects) and (found := cut(jaxpr, varies, lanes)) is not None:
+        once, jaxpr = found.once, found.rest
+        varies = varying(jaxpr, given)
+    stages = stages_of(jaxpr, varies, None) if mode in ("batch", "group") else _stages(jaxpr, varies, lanes)
+    if once is not None and not stages and jaxpr.eqns:
+        stages = [Stage(tuple(jaxpr.eqns), batched=False)]
+    return Split(jaxpr, once, stages, varies) if stages or once is not None else None
 
 
-def run_stages(
-    plan: Plan, stages: Sequence[Stage], varies: Collection[Any], given: Sequence[Value], f: Callable[..., Any]
-) -> list[Value]:
+def _stages(jaxpr: Any, varies: set[Any], lanes: Any) -> list[Stage]:
+    if jax.default_backend() != "cpu":
+        return stages_of(jaxpr, varies, limits_on_gpu(jaxpr, lanes, varies))
+    limits = limits_on_cpu(jaxpr, lanes)
+    are_many = type(lanes) is int and lanes >= PANEL  # a symbol, as of `jax.export`, compares with nothing
+    if limits is not None and are_many and is_of_elements(jaxpr, varies):
+        return []
+    return stages_of(jaxpr, varies, limits)
+
+
+def run_split(plan: Plan, split: Split, given: Sequence[Value], f: Callable[..., Any]) -> list[Value]:
     """Returns the results of the function of one element, `plan.element`, for all elements."""
     jaxpr = compat.open_jaxpr(plan.element)
     size = plan.sizes[0]
     name = named(f, size)
     known: dict[Any, Value] = dict(zip(jaxpr.invars, given, strict=True))
     known.update((v, (x, None)) for v, x in zip(jaxpr.constvars, compat.constants_of(plan.element), strict=True))
-    for stage, part in zip(stages, jaxprs_of(stages, jaxpr.outvars), strict=True):
+    if split.once is not None:
+        operands = [known[v] for v in split.once.invars]
+        known.update(zip(split.once.outvars, _run_once(split.once, operands, f), strict=True))
+    for stage, part in zip(split.stages, jaxprs_of(split.stages, split.jaxpr.outvars), strict=True):
         operands = [known[v] for v in part.invars]
         if stage.batched:
-            results = _batched(part, operands, [0 if v in varies else None for v in part.outvars], size, name)
+            results = _batched(part, operands, [0 if v in split.varies else None for v in part.outvars], size, name)
         else:
             results = looped(part, operands, size, f)
         known.update(zip(part.outvars, results, strict=True))
-    return [known[v] if isinstance(v, compat.Var) else (v.val, None) for v in jaxpr.outvars]
+    return [known[v] if isinstance(v, compat.Var) else (v.val, None) for v in split.jaxpr.outvars]
+
+
+def _run_once(part: Any, operands: Sequence[Value], f: Callable[..., Any]) -> list[Value]:
+    """Runs what no lane differs in: by XLA where arrays are for libraries, and by one lane elsewhere."""
+    if is_for_library(part):
+        return _batched(part, operands, [None] * len(part.outvars), 1, named(f, 1))
+    return [(x[0], None) for x, _ in looped(part, operands, 1, f)]
 
 
 def _batched(part: Any, operands: Sequence[Value], axes: Sequence[int | None], size: int, name: str) -> list[Value]:
