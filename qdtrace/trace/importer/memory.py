@@ -25,7 +25,6 @@ from qdtrace.trace.importer.values import (
     PrivateArray,
     RefValue,
     Value,
-    View,
     array_of,
     elements_of,
     parts_of,
@@ -162,8 +161,6 @@ class MemoryOps(ScalarOps):
                 return self.load_shared(value.var, index)
             case PrivateArray():
                 return self.load_at(value.var, index, value.pair)
-            case View():
-                return self.element(value.base, value.index(index))
             case Formula():
                 return value.at(index)
             case _:
@@ -305,7 +302,8 @@ class MemoryOps(ScalarOps):
         """
         for value in values if self.in_place else ():
             if isinstance(value, Formula):
-                found = self.free_memory(value.operands, shape, dtype, pair, 1) if value.holders == 1 else None
+                alone = value.holders == 1 and not value.moves
+                found = self.free_memory(value.operands, shape, dtype, pair, 1) if alone else None
                 if found is not None:
                     return found
                 continue

@@ -10,7 +10,7 @@ import numpy as np
 from qdtrace.trace.importer.memory import UNROLL
 from qdtrace.trace.importer.registry import PLACED, RESULT_TYPE, rule
 from qdtrace.trace.importer.scalars import constant
-from qdtrace.trace.importer.values import Formula, MemoryArray, Value, View, Waiting, array_of, rank0
+from qdtrace.trace.importer.values import Formula, MemoryArray, Value, array_of, rank0
 from qdtrace.trace.physical import is_pair
 
 if TYPE_CHECKING:
@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 
 def view(imp: Importer, base: MemoryArray, shape: Sequence[int], index: Remap) -> Value:
     """Returns elements of an array in memory at a mapped index; loaded at once when few."""
-    return loaded(imp, View(base, tuple(shape), index))
+    at = lambda i: imp.element(base, index(i))  # noqa: E731
+    return loaded(imp, Formula(tuple(shape), base.dtype, at, base.pair, (base,), moves=True))
 
 
-def loaded(imp: Importer, value: Waiting) -> Value:
+def loaded(imp: Importer, value: Formula) -> Value:
     """Returns an array whose elements are read from others; as scalars when few."""
     return value if value.size > UNROLL else imp.scalars(value)
 

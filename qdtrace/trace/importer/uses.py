@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from qdtrace.frozen import frozen
 from qdtrace.trace import compat
-from qdtrace.trace.importer.values import Value, Waiting, hold
+from qdtrace.trace.importer.values import Formula, Value, hold
 from qdtrace.trace.markers import REGIONS
 from qdtrace.trace.pruning import prune
 from qdtrace.trace.rows import ELEMENTWISE
@@ -53,7 +53,7 @@ class Uses:
         for var in operands:
             if self.last.get(var) == position and read[id(held[var])] == 1:
                 value = held.pop(var)
-                if isinstance(value, Waiting):
+                if isinstance(value, Formula):
                     shown.append(value)
                 else:
                     hold(value, -1)

@@ -85,65 +85,33 @@ class PrivateArray(MemoryArray):
         self.shape, self.dtype = _logical(self.var, self.pair), self.var.dtype
 
 
-class Waiting(MemoryArray):
-    """An array whose elements are read from other arrays when they are needed.
+@mutable(eq=False)
+class Formula(MemoryArray):
+    """An array whose elements are computed from the index and from other arrays, each time that they are read.
 
     It holds these until the last of those that held it lets go of it, or nothing refers to it any more: a rule may look
     through one that no variable ever names.
     """
-
-    holders: int = 0
-    lets_go: bool = False
-    """True once nobody holds it any more, so that it does not hold what it reads."""
-
-    @property
-    def bases(self) -> Sequence[Value]:
-        """Values that it reads."""
-        raise AssertionError(f"{type(self).__name__} has no bases")
-
-    def __post_init__(self) -> None:
-        for base in self.bases:
-            hold(base)
-
-    def __del__(self) -> None:
-        for base in () if self.lets_go else self.bases:
-            hold(base, -1)
-
-
-@mutable(eq=False)
-class View(Waiting):
-    """Elements of another array: `index` gives the base's index from one's own."""
-
-    base: MemoryArray
-    shape: tuple[int, ...]
-    index: Callable[[Sequence[Atom]], Sequence[Atom]]
-    dtype: DType = field(init=False)
-    pair: bool = field(init=False)
-
-    @property
-    def bases(self) -> Sequence[Value]:
-        """The array that it shows."""
-        return (self.base,)
-
-    def __post_init__(self) -> None:
-        self.dtype, self.pair = self.base.dtype, self.base.pair
-        super().__post_init__()
-
-
-@mutable(eq=False)
-class Formula(Waiting):
-    """Elements computed from the index and from other arrays, each time that they are read."""
 
     shape: tuple[int, ...]
     dtype: DType
     at: Callable[[Sequence[Atom]], Element]
     pair: bool = False
     operands: Sequence[Value] = ()
+    """The arrays that it is computed from."""
+    moves: bool = False
+    """True if an element may be computed from operands' elements at another index."""
+    holders: int = field(default=0, init=False)
+    lets_go: bool = field(default=False, init=False)
+    """True once nobody holds it any more, so that it does not hold what it reads."""
 
-    @property
-    def bases(self) -> Sequence[Value]:
-        """The arrays that it is computed from."""
-        return self.operands
+    def __post_init__(self) -> None:
+        for operand in self.operands:
+            hold(operand)
+
+    def __del__(self) -> None:
+        for operand in () if self.lets_go else self.operands:
+            hold(operand, -1)
 
 
 Value: TypeAlias = np.ndarray | MemoryArray
@@ -155,24 +123,24 @@ Env: TypeAlias = "dict[jaxprs.Var, EnvValue]"
 
 def hold(value: Value, count: int = 1) -> None:
     """Notes that something more (or, negative, less) needs the content of a private array."""
-    if isinstance(value, Waiting):
+    if isinstance(value, Formula):
         before, value.holders = value.holders, value.holders + count
         if before > 0 and value.holders == 0:
             value.lets_go = True
-            for base in value.bases:
-                hold(base, -1)
+            for operand in value.operands:
+                hold(operand, -1)
         elif value.lets_go and value.holders > 0:
             value.lets_go = False
-            for base in value.bases:
-                hold(base)
+            for operand in value.operands:
+                hold(operand)
     elif isinstance(value, PrivateArray):
         value.holders += count
 
 
 def storages_behind(value: Value) -> set[Var]:
     """Returns the private memory that elements of a value are read from."""
-    if isinstance(value, Waiting):
-        return set().union(*map(storages_behind, value.bases))
+    if isinstance(value, Formula):
+        return set().union(*map(storages_behind, value.operands))
     return {value.var} if isinstance(value, PrivateArray) else set()
 
 
