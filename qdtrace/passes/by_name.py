@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.machine import CPU
@@ -45,75 +46,53 @@ from qdtrace.passes.unroll_guarded import UnrollGuarded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import Any
 
     from qdtrace.analysis.machine import Machine
     from qdtrace.config import Options
     from qdtrace.ir.program import Program
     from qdtrace.passes.base import Pass
 
-PASSES: Mapping[str, Callable[[Options, Machine], Pass]] = {
-    "mem2reg": lambda options, machine: Mem2Reg(),
-    "constant_folding": lambda options, machine: ConstantFolding(options.changes_rounding),
-    "unreachable": lambda options, machine: Unreachable(options.changes_rounding),
-    "algebraic": lambda options, machine: Algebraic(options.changes_rounding),
-    "peephole": lambda options, machine: Peephole(options.changes_rounding),
-    "common_subexpressions": lambda options, machine: CommonSubexpressions(options.changes_rounding),
-    "loop_invariant": lambda options, machine: LoopInvariant(),
-    "constant_extraction": lambda options, machine: ConstantExtraction(),
-    "dead_code": lambda options, machine: DeadCode(),
-    "prove_bounds": lambda options, machine: ProveBounds(),
-    "hoist_bounds": lambda options, machine: HoistBounds(),
-    "fuse_tasks": lambda options, machine: FuseTasks(options.fuse_tasks, options.fuse_tasks_raw, machine=machine),
-    "contract": lambda options, machine: Contract(machine),
-    "gather": lambda options, machine: GatherScatters(machine),
-    "scalar_replacement": lambda options, machine: ScalarReplacement(options.changes_rounding),
-    "store_forwarding": lambda options, machine: StoreForwarding(),
-    "dead_stores": lambda options, machine: DeadStores(options.cfg_optimization_per_task),
-    "memory": lambda options, machine: memory_for(options),
-    "simplify": lambda options, machine: simplify_for(options),
-    "rare_behind": lambda options, machine: RareBehind(),
-    "join_branches": lambda options, machine: JoinBranches(),
-    "unroll_guarded": lambda options, machine: UnrollGuarded(machine),
-    "unroll": lambda options, machine: Unroll(machine),
-    "last_iteration": lambda options, machine: LastIteration(machine),
-    "predicate": lambda options, machine: Predicate(machine),
-    "strength_reduction": lambda options, machine: StrengthReduction(),
-    "recurrences": lambda options, machine: Recurrences(),
-    "reciprocals": lambda options, machine: Reciprocals(options.changes_rounding),
-    "fuse_loops": lambda options, machine: FuseLoops(),
-    "flatten_loops": lambda options, machine: FlattenLoops(machine),
-    "own_rows": lambda options, machine: OwnRows(machine),
-    "reloads": lambda options, machine: Reloads(machine),
-    "jam": lambda options, machine: Jam(machine),
-    "fills": lambda options, machine: Fills(),
-    "first_stores": lambda options, machine: FirstStores(),
-    "first_accumulations": lambda options, machine: FirstAccumulations(),
-    "reuse_donated": lambda options, machine: ReuseDonated(),
-    "share_private": lambda options, machine: SharePrivate(machine),
-}
-"""Constructors of all passes, by name, for options and a machine."""
+PASSES: Mapping[str, type[Pass]] = {
+    kind.name: kind
+    for kind in (
+        Mem2Reg, ConstantFolding, Unreachable, Algebraic, Peephole, CommonSubexpressions, LoopInvariant,
+        ConstantExtraction, DeadCode, ProveBounds, HoistBounds, FuseTasks, Contract, GatherScatters, ScalarReplacement,
+        StoreForwarding, DeadStores, Memory, Simplify, RareBehind, JoinBranches, UnrollGuarded, Unroll, LastIteration,
+        Predicate, StrengthReduction, Recurrences, Reciprocals, FuseLoops, FlattenLoops, OwnRows, Reloads, Jam, Fills,
+        FirstStores, FirstAccumulations, ReuseDonated, SharePrivate,
+    )
+}  # fmt: skip
+"""All passes by name."""
 
 
 def pass_named(name: str, options: Options, machine: Machine = CPU) -> Pass:
     """Returns the pass of that name."""
-    return PASSES[name](options, machine)
+    return PASSES[name](**_fields_of(PASSES[name], options, machine))
+
+
+def _fields_of(kind: type[Pass], options: Options, machine: Machine = CPU) -> dict[str, Any]:
+    """Returns the fields of a pass that options and the machine decide."""
+    decided = {
+        "machine": machine,
+        "fast_math": options.changes_rounding,
+        "constant_folding": options.constant_folding,
+        "share": options.opt_level > 0,
+        "rounds": ROUNDS if options.advanced_optimization else 1,
+        "mode": options.fuse_tasks,
+        "read_after_write": options.fuse_tasks_raw,
+        "per_task": options.cfg_optimization_per_task and not options.dump_cfg,
+    }
+    return {f.name: decided[f.name] for f in fields(kind) if f.name in decided}
 
 
 def simplify_for(
     options: Options, on_round: Callable[[str, Program], None] | None = None, *, differentiable: bool = False
 ) -> Simplify:
     """Returns the fixed point of simplification that the options ask for."""
-    return Simplify(
-        fast_math=options.changes_rounding,
-        constant_folding=options.constant_folding,
-        share=options.opt_level > 0,
-        rounds=ROUNDS if options.advanced_optimization else 1,
-        differentiable=differentiable,
-        on_round=on_round,
-    )
+    return Simplify(**_fields_of(Simplify, options), differentiable=differentiable, on_round=on_round)
 
 
 def memory_for(options: Options, on_report: Callable[[Program, str], None] | None = None) -> Memory:
-    """Returns the memory pass; if its analysis is dumped, it is that of the whole program."""
-    per_task = options.cfg_optimization_per_task and not options.dump_cfg
-    return Memory(options.changes_rounding, per_task, on_report)
+    """Returns the memory pass that the options ask for."""
+    return Memory(**_fields_of(Memory, options), on_report=on_report)
