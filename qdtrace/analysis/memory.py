@@ -222,6 +222,11 @@ class TaskMemory:
                 return False
         return True
 
+    def is_apart(self, ref: Var, loop: Eqn) -> bool:
+        """Returns whether each element of a reference that a `for` touches is touched in one iteration of it alone."""
+        inside = [e for e in walk_inside(loop) if e.primitive.is_access and reference(e) is ref]
+        return self.share_a_proof(inside, loop)
+
     def dependence(self, first: Eqn, second: Eqn, other: TaskMemory | None = None) -> Dependence:
         """Returns the iterations in which two accesses to a reference may touch one element.
 

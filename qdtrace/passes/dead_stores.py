@@ -222,7 +222,7 @@ class _Sweeper(Flow[Var, _Future]):
         after = self.taken(refs)
         reads = self.memory.inside(eqn, lambda p: p.reads)
         for ref in refs:
-            apart = after[ref].gone and ref in reads and self._is_apart(eqn, ref)
+            apart = after[ref].gone and ref in reads and eqn.primitive is FOR and self.memory.is_apart(ref, eqn)
             self.facts[ref] = after[ref].copy() if apart else self._around(after[ref], reads.get(ref, []))
         blocks = (self.region(eqn, len(eqn.blocks) - 1),)
         entered = self._outside(self.taken(refs))
@@ -234,13 +234,6 @@ class _Sweeper(Flow[Var, _Future]):
             blocks = (self.region(eqn, 0), *blocks)
             self.facts.update(self._outside(self.taken(refs)))
         return eqn.rebuilt(blocks=blocks)
-
-    def _is_apart(self, loop: Eqn, ref: Var) -> bool:
-        """Returns whether each element that a loop touches is touched in one iteration of it alone."""
-        if loop.primitive is not FOR:
-            return False
-        inside = [e for e in walk_inside(loop) if e.primitive.is_access and e.invars[0] is ref]
-        return self.memory.share_a_proof(inside, loop)
 
     def _around(self, after: _Future, reads: list[MemoryLocation]) -> _Future:
         """Returns the fact at the end of a loop's body: more iterations may follow, then the code after the loop."""

@@ -27,7 +27,7 @@ from qdtrace.ir.memory import indices_of, reference, values_of
 from qdtrace.ir.primitives import ACCUM, FOR
 from qdtrace.ir.program import ref_type
 from qdtrace.ir.rebuild import Rebuilder
-from qdtrace.ir.walk import walk_eqns, walk_inside, walk_nested
+from qdtrace.ir.walk import walk_eqns, walk_nested
 from qdtrace.passes.base import ContentPass
 
 if TYPE_CHECKING:
@@ -68,14 +68,9 @@ def _first(ref: Var, memory: TaskMemory, around: Mapping[Eqn, tuple[Eqn, ...]], 
         if 0 in trips or iterations * sum(trips) != ref_type(ref).size or not fills(memory.task, some):
             continue
         loops = around[some[0]]
-        if some is accesses or (memory.is_private(ref) and all(_is_apart(loop, ref, memory) for loop in loops)):
+        if some is accesses or (memory.is_private(ref) and all(memory.is_apart(ref, loop) for loop in loops)):
             return some
     return []
-
-
-def _is_apart(loop: Eqn, ref: Var, memory: TaskMemory) -> bool:
-    """Returns whether each element of a buffer that a loop touches is touched in one iteration of it alone."""
-    return memory.share_a_proof([e for e in walk_inside(loop) if ref in e.invars], loop)
 
 
 class _Storing(Rebuilder):
