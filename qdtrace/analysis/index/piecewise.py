@@ -17,7 +17,7 @@ from qdtrace.analysis.index.intervals import compared, range_of_dtype
 from qdtrace.analysis.index.mixed_radix import MixedRadix
 from qdtrace.analysis.index.trips import loop_values
 from qdtrace.ir.builder import scalar_var
-from qdtrace.ir.primitives import IF, MIN
+from qdtrace.ir.primitives import IF
 from qdtrace.ir.program import Var
 
 if TYPE_CHECKING:
@@ -145,19 +145,14 @@ class OnBox:
                 self.values[out] = found[0]
 
 
-def _two(on: OnBox, eqn: Eqn) -> tuple[Form, Form] | None:
-    a, b = (on.form(x) for x in eqn.invars)
-    return None if a is None or b is None else (a, b)
+def _of_two(rule: Callable[[OnBox, Form, Form], Value | None]) -> Callable[[OnBox, Eqn], Value | None]:
+    """Returns the rule of an operation on two integers whose forms need to be known."""
 
+    def run(on: OnBox, eqn: Eqn) -> Value | None:
+        a, b = (on.form(x) for x in eqn.invars)
+        return None if a is None or b is None else rule(on, a, b)
 
-def _add(on: OnBox, eqn: Eqn) -> Value | None:
-    two = _two(on, eqn)
-    return two and two[0].plus(two[1])
-
-
-def _sub(on: OnBox, eqn: Eqn) -> Value | None:
-    two = _two(on, eqn)
-    return two and two[0].plus(two[1], -1)
+    return run
 
 
 def _neg(on: OnBox, eqn: Eqn) -> Value | None:
@@ -165,10 +160,7 @@ def _neg(on: OnBox, eqn: Eqn) -> Value | None:
     return a and a.times(-1)
 
 
-def _mul(on: OnBox, eqn: Eqn) -> Value | None:
-    if (two := _two(on, eqn)) is None:
-        return None
-    a, b = two
+def _mul(_: OnBox, a: Form, b: Form) -> Form | None:
     if not b.terms:
         return a.times(b.constant)
     return b.times(a.constant) if not a.terms else None
@@ -181,15 +173,15 @@ def _same(on: OnBox, eqn: Eqn) -> Value | None:
     return value if eqn.outvars[0].dtype.is_integer else None
 
 
-def _quotient(on: OnBox, eqn: Eqn) -> tuple[Form, int] | None:
-    """Returns the dividend's quotient, truncated towards zero, and the divisor."""
-    if (two := _two(on, eqn)) is None or two[1].terms or two[1].constant <= 0:
+def _div(on: OnBox, a: Form, divisor: Form) -> Form | None:
+    """Returns the quotient, truncated towards zero, by a positive constant."""
+    by = divisor.constant
+    if divisor.terms or by <= 0:
         return None
-    a, by = two[0], two[1].constant
     low, high = on.bounds(a)
     if low < 0:
         if high < 0 and low > -by:
-            return Form({}, 0), by
+            return Form({}, 0)
         on.split_at(a, 0 if high >= 0 else -by + 1)
         return None
     whole = {t: c for t, c in a.terms.items() if c % by == 0}
@@ -198,43 +190,39 @@ def _quotient(on: OnBox, eqn: Eqn) -> tuple[Form, int] | None:
     if low // by != high // by:
         on.split_at(rest, (low // by + 1) * by)
         return None
-    return Form({t: c // by for t, c in whole.items()}, low // by), by
+    return Form({t: c // by for t, c in whole.items()}, low // by)
 
 
-def _div(on: OnBox, eqn: Eqn) -> Value | None:
-    found = _quotient(on, eqn)
-    return found and found[0]
+def _rem(on: OnBox, a: Form, divisor: Form) -> Form | None:
+    quotient = _div(on, a, divisor)
+    return quotient and a.plus(quotient, -divisor.constant)
 
 
-def _rem(on: OnBox, eqn: Eqn) -> Value | None:
-    if (found := _quotient(on, eqn)) is None:
+def _compare(name: str) -> Callable[[OnBox, Form, Form], bool | None]:
+    def rule(on: OnBox, a: Form, b: Form) -> bool | None:
+        difference = a.plus(b, -1)
+        low, high = on.bounds(difference)
+        if (known := compared(name, (low, high), (0, 0))) is not None:
+            return known
+        first = {"lt": 0, "ge": 0, "le": 1, "gt": 1}.get(name, 0 if low < 0 else 1)
+        on.split_at(difference, first)
         return None
-    form = on.form(eqn.invars[0])
-    return form and form.plus(found[0], -found[1])
+
+    return rule
 
 
-def _compare(on: OnBox, eqn: Eqn) -> Value | None:
-    if (two := _two(on, eqn)) is None:
-        return None
-    name, difference = eqn.primitive.name, two[0].plus(two[1], -1)
-    low, high = on.bounds(difference)
-    if (known := compared(name, (low, high), (0, 0))) is not None:
-        return known
-    first = {"lt": 0, "ge": 0, "le": 1, "gt": 1}.get(name, 0 if low < 0 else 1)
-    on.split_at(difference, first)
-    return None
-
-
-def _extreme(on: OnBox, eqn: Eqn) -> Value | None:
-    if (two := _two(on, eqn)) is None:
-        return None
-    difference = two[0].plus(two[1], -1)
+def _min(on: OnBox, a: Form, b: Form) -> Form | None:
+    difference = a.plus(b, -1)
     low, high = on.bounds(difference)
     if low < 0 < high:
         on.split_at(difference, 0)
         return None
-    first_is_less = high <= 0
-    return two[0] if first_is_less == (eqn.primitive is MIN) else two[1]
+    return a if high <= 0 else b
+
+
+def _max(on: OnBox, a: Form, b: Form) -> Form | None:
+    smaller = _min(on, a, b)
+    return smaller and (b if smaller is a else a)
 
 
 def _select(on: OnBox, eqn: Eqn) -> Value | None:
@@ -244,18 +232,16 @@ def _select(on: OnBox, eqn: Eqn) -> Value | None:
     return sides[0] if sides[0] == sides[1] else None
 
 
-def _and(on: OnBox, eqn: Eqn) -> Value | None:
-    found = [on.of(x) for x in eqn.invars]
-    if any(f is False for f in found):
-        return False
-    return True if all(f is True for f in found) else None
+def _decided_by(value: bool) -> Callable[[OnBox, Eqn], bool | None]:
+    """Returns the rule of `and` or `or`, which one operand of that value decides."""
 
+    def run(on: OnBox, eqn: Eqn) -> bool | None:
+        found = [on.of(x) for x in eqn.invars]
+        if any(f is value for f in found):
+            return value
+        return not value if all(f is (not value) for f in found) else None
 
-def _or(on: OnBox, eqn: Eqn) -> Value | None:
-    found = [on.of(x) for x in eqn.invars]
-    if any(f is True for f in found):
-        return True
-    return False if all(f is False for f in found) else None
+    return run
 
 
 def _not(on: OnBox, eqn: Eqn) -> Value | None:
@@ -263,9 +249,13 @@ def _not(on: OnBox, eqn: Eqn) -> Value | None:
     return not value if isinstance(value, bool) else None
 
 
+_OF_TWO: dict[str, Callable[[OnBox, Form, Form], Value | None]] = {
+    "add": lambda _, a, b: a.plus(b), "sub": lambda _, a, b: a.plus(b, -1), "mul": _mul, "div": _div, "rem": _rem,
+    "min": _min, "max": _max, **{name: _compare(name) for name in ("lt", "le", "gt", "ge", "eq", "ne")},
+}  # fmt: skip
 _RULES: dict[str, Callable[[OnBox, Eqn], Value | None]] = {
-    "add": _add, "sub": _sub, "neg": _neg, "mul": _mul, "convert": _same, "bound": _same, "div": _div, "rem": _rem,
-    "lt": _compare, "le": _compare, "gt": _compare, "ge": _compare, "eq": _compare, "ne": _compare,
-    "min": _extreme, "max": _extreme, "select": _select, "and": _and, "or": _or, "not": _not,
+    **{name: _of_two(rule) for name, rule in _OF_TWO.items()},
+    "neg": _neg, "convert": _same, "bound": _same, "select": _select, "and": _decided_by(False),
+    "or": _decided_by(True), "not": _not,
 }  # fmt: skip
 """Values of operations, by the name of the primitive."""
