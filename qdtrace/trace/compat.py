@@ -468,18 +468,25 @@ def all_eqns(eqns: Iterable[JaxprEqn]) -> Iterator[JaxprEqn]:
 
 def map_eqns(jaxpr: AnyJaxpr, change: Callable[[Sequence[JaxprEqn]], Sequence[JaxprEqn]]) -> AnyJaxpr:
     """Returns a jaxpr, open or closed, with its equations changed, and those of its loops, branches and calls."""
+    inside = [
+        map_jaxprs(eqn, functools.partial(map_eqns, change=change)) if eqn.primitive.name in _WHOLE else eqn
+        for eqn in open_jaxpr(jaxpr).eqns
+    ]
+    return with_eqns(jaxpr, change(inside))
 
-    def inside(eqn: JaxprEqn) -> JaxprEqn:
-        if eqn.primitive.name not in _WHOLE:
-            return eqn
-        made: dict[str, object] = {k: map_eqns(v, change) for k, v in eqn.params.items() if is_jaxpr(v)}
-        for name in ("branches", "jaxprs"):  # of a `cond`; of a `custom_linear_solve`, which may lack some
-            if (several := eqn.params.get(name)) is not None:
-                parts = [map_eqns(one, change) if is_jaxpr(one) else one for one in several]
-                made[name] = several._make(parts) if hasattr(several, "_make") else tuple(parts)
-        return eqn.replace(params={**eqn.params, **made})
 
-    return with_eqns(jaxpr, change([inside(eqn) for eqn in open_jaxpr(jaxpr).eqns]))
+def map_jaxprs(eqn: JaxprEqn, change: Callable[[AnyJaxpr], AnyJaxpr]) -> JaxprEqn:
+    """Returns an equation with each of its jaxprs changed, itself if none is another one then."""
+
+    def changed(value: Any) -> Any:
+        if is_jaxpr(value):
+            return change(value)
+        if not isinstance(value, tuple) or not any(map(is_jaxpr, value)):
+            return value
+        return getattr(value, "_make", tuple)(map(changed, value))  # a `custom_linear_solve` may lack some
+
+    params = {name: changed(value) for name, value in eqn.params.items()}
+    return eqn if all(params[k] is v for k, v in eqn.params.items()) else eqn.replace(params=params)
 
 
 def inlined(f: Callable[..., Any], eqn: JaxprEqn) -> list[JaxprEqn]:

@@ -73,34 +73,24 @@ def _checked(items: Sequence[JaxprEqn]) -> list[JaxprEqn]:
             array = _subscripted(item)
             item = item if array is None else _access(item, array, out, makers)
         elif item.primitive.name in _BODIES:
-            item = _called(item)
+            item = compat.map_jaxprs(item, _body)
         makers.update((v, len(out)) for v in item.outvars)
         out.append(item)
     return out
-
-
-def _called(eqn: JaxprEqn) -> JaxprEqn:
-    params = {
-        name: tuple(map(_body, value)) if isinstance(value, tuple) else _body(value)
-        for name, value in eqn.params.items()
-    }
-    return eqn if all(params[name] is value for name, value in eqn.params.items()) else eqn.replace(params=params)
 
 
 _bodies: WeakKeyDictionary[AnyJaxpr, AnyJaxpr | None] = WeakKeyDictionary()
 """Jaxprs with their checked form, or None if nothing in them is checked."""
 
 
-def _body(value: object) -> object:
-    """Returns a parameter of an equation; for a jaxpr, the one with its indices checked."""
-    if not compat.is_jaxpr(value):
-        return value
-    if value not in _bodies:
-        eqns = compat.open_jaxpr(value).eqns
+def _body(jaxpr: AnyJaxpr) -> AnyJaxpr:
+    """Returns a jaxpr with its indices checked."""
+    if jaxpr not in _bodies:
+        eqns = compat.open_jaxpr(jaxpr).eqns
         made = _checked(eqns)
         same = len(made) == len(eqns) and all(a is b for a, b in zip(made, eqns, strict=True))
-        _bodies[value] = None if same else compat.with_eqns(value, made)
-    return _bodies[value] or value
+        _bodies[jaxpr] = None if same else compat.with_eqns(jaxpr, made)
+    return _bodies[jaxpr] or jaxpr
 
 
 # -- one access -------------------------------------------------------------------------------------------------------
