@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Program, Task, Var
 
 _GROUP = "qdtrace.backends"
+_MAKERS = {"sm_": "cuda", "gfx": "rocm"}
+"""Backends that make code for kinds of GPU, by how the names of the kinds begin."""
 Carried = Literal["export", "executable"] | None
 """The artifact of a call that carries its program: a module for any processor, or an executable for this one."""
 
@@ -137,18 +139,21 @@ class Backend(Protocol):
 
 @functools.cache
 def backend(name: str) -> Backend:
-    """Returns the backend of that name in the entry-point group `qdtrace.backends`, our own before others."""
+    """Returns the backend of that name in the entry-point group `qdtrace.backends`, our own before others, or for a
+    kind of GPU that of its maker."""
+    maker = _MAKERS.get(name[:3], name)
     try:
-        own = distribution("qdtrace").entry_points.select(group=_GROUP, name=name)
+        own = distribution("qdtrace").entry_points.select(group=_GROUP, name=maker)
     except PackageNotFoundError:
         own = ()
-    for entry in own:  # first, because a search of all installed packages takes much longer
-        return cast("Backend", entry.load()())
+    for entry in own or entry_points(group=_GROUP, name=maker):  # a search of all installed packages takes much longer
+        make = entry.load()
+        if maker == name or name in make.kinds:
+            return cast("Backend", make() if maker == name else make(name))
     found = {e.name: e for e in entry_points(group=_GROUP)}
-    if name not in found:
-        have = ", ".join(sorted(found)) or "none; is the package installed?"
-        raise BackendError(f"needs a backend for {name!r}, found {have}", help="run on the CPU: JAX_PLATFORMS=cpu")
-    return cast("Backend", found[name].load()())
+    kinds = [kind for maker in found.keys() & set(_MAKERS.values()) for kind in found[maker].load().kinds]
+    have = ", ".join(sorted({*found, *kinds})) or "none; is the package installed?"
+    raise BackendError(f"needs a backend for {name!r}, found {have}", help="run on the CPU: JAX_PLATFORMS=cpu")
 
 
 def has_masks() -> bool:

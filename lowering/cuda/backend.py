@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lowering.cuda.driver import driver
 from lowering.cuda.ptxas import assemblers
 from lowering.gpu.backend import GpuBackend, device_of
+from lowering.simt.devices import CUDA, kinds_of
 
 if TYPE_CHECKING:
     from qdtrace.config import Options
@@ -17,6 +18,7 @@ class CudaBackend(GpuBackend):
     """Compiles programs for the NVIDIA GPUs of this machine."""
 
     dialects = ("triton", "llvm", "ptx")
+    kinds = kinds_of(CUDA)
 
     def __init__(self, kind: str | None = None) -> None:
         """`kind` names a kind of chip ("sm_90") in place of that of this machine's devices."""
@@ -27,11 +29,3 @@ class CudaBackend(GpuBackend):
         found = next((one for one in assemblers() if one.runs), None)
         made_by = str(found.path) if found else "the driver's linker; kernels may take more registers than they need"
         return super().info(options) | {"assembler": made_by}
-
-
-sm_80 = functools.partial(CudaBackend, "sm_80")
-sm_86 = functools.partial(CudaBackend, "sm_86")
-sm_89 = functools.partial(CudaBackend, "sm_89")
-sm_90 = functools.partial(CudaBackend, "sm_90")
-sm_100 = functools.partial(CudaBackend, "sm_100")
-sm_120 = functools.partial(CudaBackend, "sm_120")

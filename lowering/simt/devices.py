@@ -139,6 +139,11 @@ KINDS: Mapping[str, tuple[Family, str, int, int, int]] = {
 }
 
 
+def kinds_of(family: Family) -> tuple[str, ...]:
+    """Returns the names of the kinds of a maker."""
+    return tuple(name for name, (of, *_) in KINDS.items() if of is family)
+
+
 @functools.cache
 def device(name: str) -> Device:
     """Returns the kind of GPU of that name. Raises BackendError if it is unknown, or if this LLVM cannot print it."""
