@@ -523,13 +523,8 @@ def transposed(params: Mapping[str, Any], residuals: Sequence[Any], cotangents: 
     found = params["bwd"].call_wrapped(*residuals, *cotangents)
     if isinstance(found, tuple):  # from jax 0.11 on: cotangents, and what the backward pass logs
         found = found[0]
-    dense = [x.aval if type(x).__name__ == "SymbolicZero" else x for x in found]
-    wanted = [x for x, is_zero in zip(dense, params["in_zeros"], strict=True) if not is_zero]
-    return [ad.instantiate_zeros(x) if type(x) is ad.Zero else _dense(x) for x in wanted]
-
-
-def _dense(value: Any) -> jax.Array:
-    return jax.numpy.zeros(value.shape, value.dtype) if isinstance(value, ShapedArray) else value
+    wanted = [x for x, is_zero in zip(found, params["in_zeros"], strict=True) if not is_zero]
+    return [ad.instantiate_zeros(ad.Zero(x.aval) if type(x).__name__ == "SymbolicZero" else x) for x in wanted]
 
 
 _ruled: WeakKeyDictionary[Callable[..., object], str] = WeakKeyDictionary()
