@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     Inline = Callable[[Iterable[Any], dict[Any, Any], set[Any]], Iterator[Any]]
 
+PER_STACKED = 64
+"""Operations for each element that is stacked from which on this pays on a GPU: all lanes add to it in derivatives."""
 MOST_STACKED = 1 << 16
 """The most elements that the second scan reads of the first, which a second cache holds."""
 
@@ -54,7 +56,8 @@ def split_scan(eqn: Any, same: Collection[Any], inline: Inline) -> Any:
     rest, read = rest_of(eqns, once, [*more, *left])
     kept = [v for v in (*carry, *(v for e in first for v in e.outvars)) if v in read and (v in made or v in asked)]
     size = sum(v.aval.size for v in kept)
-    if sum(map(work_of, first)) < PER_READ * max(1, size) or size * length > MOST_STACKED:
+    least = PER_READ if jax.default_backend() == "cpu" else PER_STACKED
+    if sum(map(work_of, first)) < least * max(1, size) or size * length > MOST_STACKED:
         return None
     own = compat.jaxpr_of(first, [v for v in body.invars if v in asked], [*ends, *given, *kept])
     other = compat.jaxpr_of(rest, [*(v for v in body.invars if v in read and v not in kept), *kept], [*more, *left])
