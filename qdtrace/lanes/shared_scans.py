@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Inline = Callable[[Iterable[Any], dict[Any, Any], set[Any]], Iterator[Any]]
 
-PER_STACKED = 64
+PER_STACKED = 128
 """Operations for each element that is stacked from which on this pays on a GPU: all lanes add to it in derivatives."""
 MOST_STACKED = 1 << 16
 """The most elements that the second scan reads of the first, which a second cache holds."""
