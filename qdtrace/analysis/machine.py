@@ -97,8 +97,6 @@ class Machine:
     """Limits for a loop that is unrolled without being asked for."""
     unrolled_away: CopyLimit = CopyLimit(31, 1024)
     """Limits for a loop whose copies save more than the loop: a private array, or choices by the counter, disappear."""
-    unrolled_across: CopyLimit = CopyLimit(31, 256)
-    """Limits for a loop along a column in a loop along rows."""
     unrolled_asked: int = 4096
     """Largest number of operations in all copies of a loop that the user wants unrolled."""
     jammed: int = 4

@@ -14,8 +14,6 @@ Innermost loops are unrolled first. A loop is unrolled if
   values in registers pay for the longer code (a filter over private arrays of 12 and 20 numbers on the CPU: 0.79 and
   0.93 of the time, though LLVM unrolls such loops itself, as the number of live values is then known), but for an array
   that loops alone meet, over more elements than rows of scalars have, once in an iteration: a board of 11 x 11; or
-- it combines elements that are apart, at most `Machine.unrolled_across`, and those for the next trip of the loop around
-  it lie beside them: then that loop runs in vectors (sums of columns); or
 - the user asked for it (`unroll=True`, or a factor that is not below the number of iterations), within
   `Machine.unrolled_asked`.
 
@@ -31,17 +29,14 @@ Runge-Kutta step 1.03 by 2 and 4, and 2 to 3 times as long by 8. Longer bodies a
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.cost import code_size, eqn_size
-from qdtrace.analysis.index.affine import AffineForms
 from qdtrace.analysis.index.trips import loop_values, trip_count
 from qdtrace.analysis.machine import CPU
 from qdtrace.frozen import frozen
-from qdtrace.ir.memory import indices_of, reference
-from qdtrace.ir.primitives import CELL, FOR, LOAD, WHILE
-from qdtrace.ir.program import Literal, is_local, literal, ref_type
+from qdtrace.ir.primitives import CELL, FOR, WHILE
+from qdtrace.ir.program import Literal, is_local, literal
 from qdtrace.ir.rebuild import Copier, Rebuilder
 from qdtrace.ir.walk import walk_eqns
 from qdtrace.passes.base import TaskPass
@@ -70,9 +65,6 @@ class _Unroller(Rebuilder):
 
     def __init__(self, task: Task, machine: Machine) -> None:
         super().__init__()
-        self._task = task
-        self._around: list[Eqn] = []
-        """Loops around the equation that is visited."""
         self._size = 0
         """Operations appended so far."""
         self._machine = machine
@@ -82,14 +74,10 @@ class _Unroller(Rebuilder):
     def visit(self, eqn: Eqn) -> None:
         """Appends an equation, or the copies of a loop's body."""
         before = self._size
-        if eqn.primitive is FOR:
-            self._around.append(eqn)
         made = self.rebuild_eqn(eqn)
-        if eqn.primitive is FOR:
-            self._around.pop()
         trips = trip_count(*made.bounds) if eqn.primitive is FOR else None
         size = self._size - before
-        if trips and (self._pays(made, trips, size) or self._runs_across(eqn, trips, size)):
+        if trips and self._pays(made, trips, size):
             self._room -= (trips - 1) * size
             self._size = before
             self._unroll(made)
@@ -119,27 +107,6 @@ class _Unroller(Rebuilder):
         if takes_apart and self._machine.unrolled_away.allows(trips, total):
             return not self._apart.is_joined(loop)
         return self._machine.unrolled.allows(trips, total)
-
-    @cached_property
-    def _forms(self) -> AffineForms:
-        return AffineForms(self._task)
-
-    def _runs_across(self, loop: Eqn, trips: int, size: int) -> bool:
-        """Returns whether a short loop combines elements that are apart, and those of the next trip around lie beside.
-
-        Written out, the loop around it has neighbours in its trips, and sums of columns are vectors.
-        """
-        around = self._around[-1] if self._around else None
-        if around is None or not loop.outvars or loop.params or around.params or trips * size - size > self._room:
-            return False
-        if not (self._machine.keeps_rows and self._machine.unrolled_across.allows(trips, trips * size)):
-            return False
-        eqns = loop.blocks[0].eqns
-        loads = [e for e in eqns if e.primitive.is_access]
-        if not loads or any(e.blocks or (e.primitive.effects and e.primitive is not LOAD) for e in eqns):
-            return False
-        terms = [self._forms.address(ref_type(reference(e)), indices_of(e)).terms for e in loads]
-        return all(abs(t.get(around.index, 0)) == 1 and abs(t.get(loop.index, 0)) > 1 for t in terms)
 
     def _ends_up_constant(self, loop: Eqn) -> bool:
         """Returns whether bounds become constants once loops around are unrolled, and are not constants yet."""

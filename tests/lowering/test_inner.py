@@ -279,3 +279,119 @@ def test_trips_with_two_elements_each(first: str, bounds: str, monkeypatch: pyte
         assert len(plan_task(program.tasks[0], Target.named(target), STRICT).shape.inner) == 2
         for got, want in zip(execute(program, args, target), evaluate(program, args), strict=True):
             same_bits(got, want, target)
+
+
+COLUMNS = """program p(x: ref[f32,50x12x40], y: ref[f32,50x40])
+  range_for r in 0:i32 : 50:i32
+    for k in {bounds}
+      s: f32 = for n in 0:i32 : 12:i32 : 1:i32 carry c = {first}
+{body}
+        t: f32 = add c v
+        yield t
+      store y s r k
+  return y
+"""
+DOWN = "        v: f32 = load x r n k"
+
+
+@pytest.mark.parametrize(
+    ("bounds", "first", "body", "along", "around"),
+    [
+        ("0:i32 : 40:i32 : 1:i32", "0.0:f32", DOWN, True, True),
+        ("39:i32 : -1:i32 : -1:i32", "0.5:f32", DOWN, True, True),
+        ("0:i32 : 12:i32 : 1:i32", "0.0:f32", "        v: f32 = load x r k n", False, False),  # short lines
+        ("0:i32 : 40:i32 : 1:i32", "0.0:f32", DOWN + "\n        store x v r n 0:i32", False, False),
+        ("0:i32 : 40:i32 : 1:i32", "0.0:f32", DOWN + "\n        store x c r n k", True, True),
+        ("0:i32 : 40:i32 : 2:i32", "0.0:f32", DOWN, False, False),
+    ],
+)
+def test_sums_down_lines_have_a_column_in_each_lane(
+    bounds: str, first: str, body: str, along: bool, around: bool
+) -> None:
+    program = parse_program(COLUMNS.format(bounds=bounds, first=first, body=body))
+    args = [np.random.default_rng(1).random(p.type.shape, np.float32) for p in program.params]
+    for target in ("avx512", "avx2", "portable"):
+        shape = plan_task(program.tasks[0], Target.named(target), EmitOptions()).shape
+        assert (ALONG in shape.reason) == along, shape.reason
+        assert any(e.primitive.loops for loop in shape.inner for e in loop.blocks[0].eqns) == around
+        want = evaluate(program, args)[0]
+        np.testing.assert_allclose(execute(program, args, target, EmitOptions(), (0.3,))[0], want, rtol=1e-5)
+
+
+class _NestMaker:
+    """Draws loops along lines with loops down them inside: what a trip touches is its own, or its neighbour's."""
+
+    def __init__(self, rng: np.random.Generator, n: int, m: int) -> None:
+        self.rng = rng
+        self.n, self.m = n, m
+
+    def pick(self, *words: str) -> str:
+        return words[self.rng.integers(len(words))]
+
+    def inside(self, k: str, depth: int) -> list[str]:
+        """Returns lines of a loop over `j`, which carries a sum of what it reads, and changes what it passes."""
+        j, (n, m) = f"j{depth}", (self.n, self.m)
+        bounds = self.pick(f"0:i32 : {n}:i32 : 1:i32", f"{n - 1}:i32 : -1:i32 : -1:i32", f"1:i32 : {n}:i32 : 2:i32")
+        flat = [f"line{j}: i32 = mul {j} {m}:i32", f"flat{j}: i32 = add line{j} {k}"]
+        lines, last = [*flat, f"next{j}: i32 = rem {j} {n - 1}:i32"], f"c{j}"
+        for at in range(self.rng.integers(1, 4)):
+            place = self.pick(f"b flat{j}", f"a {j} {k}", f"a {j} {k}", f"x r {j} {k}", f"y r {j} {k}", f"a {k}2 {j}")
+            place = place.replace(f"{k}2", self.pick(f"next{j}", j)) if " " in place else place
+            kind = self.pick("load", "load", "store", "accum")
+            if kind == "load" or place.startswith("x"):
+                lines += [f"v{j}{at}: i32 = load {place}", f"s{j}{at}: i32 = {self.pick('add', 'max')} {last} v{j}{at}"]
+                last = f"s{j}{at}"
+            else:
+                ref, rest = place.split(" ", 1)
+                lines.append(f"{kind}{'[op=add]' * (kind == 'accum')} {ref} {self.pick(last, k)} {rest}")
+        if depth == 0 and self.rng.integers(2):
+            lines += self.inside(k, 1)
+            lines.append(f"s{j}: i32 = sub {last} t{1}")
+            last = f"s{j}"
+        head = f"t{depth}: i32 = for j{depth} in {bounds} carry c{j} = {self.pick('0:i32', k)}"
+        return [head, *(f"  {line}" for line in lines), f"  yield {last}"]
+
+    def text(self) -> str:
+        n, m = self.n, self.m
+        bounds = self.pick(f"0:i32 : {m}:i32 : 1:i32", f"{m - 1}:i32 : -1:i32 : -1:i32")
+        lines = self.inside("k", 0)
+        lines += [self.pick("store s t0 k", "accum[op=add] s t0 k", "store y t0 r 0:i32 k", "store s t0 0:i32")]
+        lines += ["t: i32 = add c t0", "yield t"]
+        loop = [f"total: i32 = for k in {bounds} carry c = 3:i32", *(f"  {line}" for line in lines)]
+        fill = [
+            f"a: cell[i32,{n}x{m}] = cell[dtype=i32, shape=({n}, {m})]",
+            f"b: cell[i32,{n * m}] = cell[dtype=i32, shape=({n * m})]",
+            f"s: cell[i32,{m}] = cell[dtype=i32, shape=({m})]",
+            f"for p in 0:i32 : {n * m}:i32 : 1:i32", f"  q: i32 = div p {m}:i32", f"  o: i32 = rem p {m}:i32",
+            "  z: i32 = load x r q o", "  store a p q o", "  store b z p",
+            f"for u in 0:i32 : {m}:i32 : 1:i32", "  store s u u",
+        ]  # fmt: skip
+        out = [
+            f"for e in 0:i32 : {n * m}:i32 : 1:i32", f"  f: i32 = div e {m}:i32", f"  g: i32 = rem e {m}:i32",
+            "  aa: i32 = load a f g", "  bb: i32 = load b e", "  ss: i32 = load s g", "  ab: i32 = sub aa bb",
+            "  as: i32 = mul ab ss", "  store out as r f g", "store whole total r",
+        ]  # fmt: skip
+        body = "".join(f"    {line}\n" for line in (*fill, *loop, *out))
+        head = f"program p(x: ref[i32,5x{n}x{m}])\n  buffer y: ref[i32,5x{n}x{m}] = 2:i32\n"
+        head += f"  buffer out: ref[i32,5x{n}x{m}]\n  buffer whole: ref[i32,5]\n  range_for r in 0:i32 : 5:i32\n"
+        return f"{head}{body}  return y, out, whole\n"
+
+
+@pytest.mark.full
+def test_random_loops_down_lines_agree_with_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "is_faster", lambda *_: True)
+    monkeypatch.setattr(choice, "runs_around", lambda *_: True)
+    along, apart = 0, 0
+    for seed in range(drawn(90)):
+        rng = np.random.default_rng(seed)
+        n, m = int(rng.integers(2, 6)), int(rng.integers(5, 40))
+        program = parse_program(_NestMaker(rng, n, m).text())
+        args = [rng.integers(-9, 9, (5, n, m), np.int32)]
+        target = ("avx512", "avx2", "portable")[seed % 3]
+        inner = plan_task(program.tasks[0], Target.named(target), STRICT).shape.inner
+        is_along = any(e.primitive.loops for loop in inner for e in loop.blocks[0].eqns)
+        along, apart = along + is_along, apart + (not is_along)
+        for got, want in zip(execute(program, args, target), evaluate(program, args), strict=True):
+            same_bits(got, want, (seed, target))
+    assert along > apart / 3
+    assert apart > along / 10

@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from qdtrace.analysis.machine import CPU, GPU
+from qdtrace.analysis.machine import CPU
 from qdtrace.ir.walk import walk_program
 from qdtrace.passes.mem2reg import Mem2Reg
 from qdtrace.passes.simplify import Simplify
@@ -305,32 +305,3 @@ def test_arrays_that_a_factorisation_sums_over_stay() -> None:
   return y
 """
     unchanged(Unroll(), text)
-
-
-def columns(place: str, trips: int = 12) -> str:
-    """A program that sums twelve elements for each of forty."""
-    return f"""program p(x: ref[f32,40x40], y: ref[f32,8x40])
-  range_for i in 0:i32 : 8:i32
-    for k in 0:i32 : 40:i32 : 1:i32
-      s: f32 = for n in 0:i32 : {trips}:i32 : 1:i32 carry c = 0.0:f32
-        a: f32 = load x {place}
-        b: f32 = add c a
-        yield b
-      store y s i k
-  return y
-"""
-
-
-def test_a_short_sum_along_columns_is_written_out_in_a_loop_along_rows() -> None:
-    program = parsed(columns("n k"))
-    made = Unroll()(program)
-    assert primitives(made).count("for") == 1
-    assert primitives(made).count("add") == 12
-    assert_same_results(program, made)
-
-
-def test_other_sums_of_as_many_elements_are_loops() -> None:
-    unchanged(Unroll(), columns("k n"))  # along a row: vectors along the sum
-    unchanged(Unroll(), columns("n i"))  # what the loop around does not move
-    unchanged(Unroll(), columns("n k", trips=32))  # long
-    unchanged(Unroll(GPU), columns("n k", trips=40))

@@ -1,4 +1,7 @@
-"""Loops whose trips may run side by side: no trip meets what another one writes, and carries are sums or scans."""
+"""Loops whose trips may run side by side: no trip meets what another one writes, and carries are sums or scans.
+
+Loops inside of a trip run equally often in all of them, so they are loops of vectors.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from lowering.plan.sums import Where
 from lowering.simd.derived_facts import DerivedFacts
 from lowering.simd.inner.scans import scan_of, scheduled
 from qdtrace.analysis.index.injectivity import Injectivity
-from qdtrace.analysis.index.trips import loop_values
+from qdtrace.analysis.index.trips import loop_values, trip_count
 from qdtrace.analysis.uniformity import Uniformity, analyse_uniformity
 from qdtrace.frozen import frozen, mutable
 from qdtrace.ir.carries import carried_params
@@ -19,7 +22,7 @@ from qdtrace.ir.memory import indices_of, reference
 from qdtrace.ir.primitives import ACCUM, ADD, AND, ATOMIC, BOUND, FOR, LANE_MAX, LOAD, MAX, MIN, OR, SUB
 from qdtrace.ir.program import Block, Eqn, Task, Var, is_local
 from qdtrace.ir.types import DType
-from qdtrace.ir.walk import is_innermost, used_in_block
+from qdtrace.ir.walk import is_innermost, used_in_block, walk_eqns, walk_inside, walk_often
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,7 +53,7 @@ class InnerFacts(DerivedFacts):
     @cached_property
     def exclusive_accums(self) -> frozenset[Var]:
         """All references that the loop accumulates into, since its trips are apart."""
-        return frozenset(reference(e) for e in self.task.body.eqns if e.primitive is ACCUM)
+        return frozenset(reference(e) for e in walk_eqns(self.task.body) if e.primitive is ACCUM)
 
     @cached_property
     def divisors(self) -> dict[Var, Var]:
@@ -79,14 +82,18 @@ class InnerLoop:
 
 
 def inner_loops(facts: TaskFacts, sums: Sums, reassociates: bool) -> dict[Eqn, InnerLoop]:
-    """Returns the innermost loops of a task whose trips may be lanes; floats are added if it `reassociates`."""
-    loops = (_inner_loop(facts, eqn, sums, reassociates) for eqn in facts.innermost_loops if eqn.primitive is FOR)
+    """Returns the loops of a task whose trips may be lanes, in the order of the program, those around others first.
+
+    Floats are added in another order if it `reassociates`.
+    """
+    found = (e for e in walk_often(facts.task.body) if e.primitive is FOR)
+    loops = (_inner_loop(facts, eqn, sums, reassociates) for eqn in found)
     return {loop.eqn: loop for loop in loops if loop is not None}
 
 
 def _inner_loop(facts: TaskFacts, eqn: Eqn, sums: Sums, reassociates: bool) -> InnerLoop | None:
     (block,), values = eqn.blocks, loop_values(*eqn.bounds)
-    if values is None or abs(values.step) != 1 or not values.count or not is_innermost(eqn):
+    if values is None or abs(values.step) != 1 or not values.count or not all(map(_is_alike, walk_inside(eqn))):
         return None
     carries, reads = carried_params(eqn, block), Counter(used_in_block(block))
     reader = {a: e for e in block.eqns for a in e.invars if isinstance(a, Var)}
@@ -95,7 +102,7 @@ def _inner_loop(facts: TaskFacts, eqn: Eqn, sums: Sums, reassociates: bool) -> I
     made: dict[Atom, Eqn] = {v: e for e in block.eqns for v in e.outvars}
     found = [(scan_of(made.get(r), c, reassociates), c) for c, r in others]
     scans = {e: c for e, c in found if e is not None and c.dtype in SUMMED}
-    if len(scans) < len(others):
+    if len(scans) < len(others) or (scans and not is_innermost(eqn)):
         return None
     eqns = scheduled(block.eqns, scans) if scans else block.eqns
     if eqns is None:
@@ -108,6 +115,11 @@ def _inner_loop(facts: TaskFacts, eqn: Eqn, sums: Sums, reassociates: bool) -> I
         return None
     descends = bool(scans) and values.step < 0
     return InnerLoop(eqn, InnerFacts(task, facts, {}), uniformity, first, values.count, tuple(ops), scans, descends)
+
+
+def _is_alike(eqn: Eqn) -> bool:
+    """Returns whether an equation of a trip has no blocks, or is a loop that runs equally often in all trips."""
+    return not eqn.blocks or (eqn.primitive is FOR and trip_count(*eqn.bounds) is not None)
 
 
 def _operation(
@@ -139,9 +151,9 @@ _COMBINED = {ADD.name: "add", SUB.name: "add", MAX.name: "max", MIN.name: "min",
 def _trips_are_apart(facts: TaskFacts, loop: Eqn, uniformity: Uniformity, sums: Sums) -> bool:
     """Returns whether no trip meets what another one writes, and lanes need no masks, nor checks but of indices."""
     accesses: dict[Var, list[Eqn]] = {}
-    for eqn in loop.blocks[0].eqns:
+    for eqn in walk_inside(loop):
         prim = eqn.primitive
-        if eqn.blocks or prim in (ATOMIC, LANE_MAX) or (prim.effects and not prim.is_access and prim is not BOUND):
+        if prim in (ATOMIC, LANE_MAX) or (prim.effects and not prim.is_access and prim is not BOUND):
             return False
         if not prim.is_access:
             continue

@@ -1,14 +1,15 @@
 """Proves that different iterations of a task, or of a loop, always touch different elements.
 
 An index tuple is injective in the index of a task when equal tuples imply equal iterations. The proof looks at single
-components (`c * i + constant`, or a window: `c * i + r` with `r` within `0 .. c-1`, or the exclusive or of one with a
-constant) and at digits of a mixed radix (`f // m` and `f % m` both used). The result is a set of *keys*: two accesses
-that share a key meet only inside one iteration.
+components (`c * i + constant`, or a window: `c * i + r` with `r` within `0 .. c-1`, or a digit: `c * i + m * r` with
+`c * i` within `0 .. m-1`, or the exclusive or of one with a constant) and at digits of a mixed radix (`f // m` and
+`f % m` both used). The result is a set of *keys*: two accesses that share a key meet only inside one iteration.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
+from math import gcd
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.affine import AffineForms, Flipped, Form, Quotient
@@ -39,6 +40,8 @@ class Injectivity:
             low, high = values.interval or (0, -1)
         elif loop is None and isinstance(task.start, Literal):
             low = int(task.start.value)
+        self.most = max(-low, high)
+        """The largest magnitude of a value of the index."""
         self.count = high - low + 1
         """Upper bound on the values of the index, those between two that a loop steps over included."""
 
@@ -58,7 +61,8 @@ class Injectivity:
         return frozenset(found)
 
     def _window(self, form: Form, where: Key) -> Key | None:
-        """Returns the proof for `c * i + constants + r` with `r` within one window of width |c|, or None."""
+        """Returns the proof for `c * i + constants + r` with `r` within one window of width |c|, or of multiples of
+        more than `c * i`, or None."""
         if self.index is None:
             return None
         if len(form.terms) == 1:
@@ -73,7 +77,7 @@ class Injectivity:
         if not c or self.count * power > self.forms.modulus:
             return None
         fixed: dict[object, int] = {}
-        low = high = form.constant
+        low, high, unit = form.constant, form.constant, 0
         for term, coefficient in form.terms.items():
             if term is self.index:
                 continue
@@ -84,11 +88,16 @@ class Injectivity:
             if bounds is None:
                 return None
             low, high = low + bounds[0], high + bounds[1]
+            unit = gcd(unit, coefficient)
         wraps = c > 1 and self.count * c >= self.forms.modulus
         if wraps:
             window = ("at", low) if low == high else None
         else:
             window = ("window", low // c) if low // c == high // c else None
+        # what else differs is a multiple of the unit, so equal elements have equal `c * i`, unless a sum wraps around
+        stays = max(-low, high) + self.most * c < self.forms.modulus // 4
+        if window is None and stays and (self.count - 1) * c < unit:
+            window = ("digit", unit, form.constant % unit)
         return None if window is None else (where, form.terms[self.index], frozenset(fixed.items()), *window)
 
 
