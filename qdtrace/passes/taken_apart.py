@@ -43,7 +43,7 @@ class Apart:
         for facts in (self.known, self.arrays):
             facts.update([new for old, new in env.items() if old in facts])
 
-    def _visit(self, block: Block, *, repeated: bool) -> None:
+    def _visit(self, block: Block, *, repeated: bool, of_rows: bool = False) -> None:
         for eqn in block.eqns:
             prim = eqn.primitive
             if prim is CELL:
@@ -59,7 +59,7 @@ class Apart:
                     self._picked.add(eqn.invars[0])
             elif prim is FOR and self._may_go(eqn):
                 self.known.add(eqn.index)
-                if not repeated and _elements(eqn) > self._most:
+                if not repeated and (of_rows or _elements(eqn) > self._most):
                     self._of_rows.add(eqn.index)
             elif not eqn.blocks and self._all_known(eqn.invars):
                 self.known.update(eqn.outvars)
@@ -67,8 +67,9 @@ class Apart:
                     self._of_rows.update(eqn.outvars)
             several = prim is FOR and sum(e.primitive.loops for e in eqn.blocks[0].eqns) > 1
             inside = repeated or prim is WHILE or several
+            board = of_rows or (prim is FOR and _elements(eqn) > self._most)
             for inner in eqn.blocks:
-                self._visit(inner, repeated=inside)
+                self._visit(inner, repeated=inside, of_rows=board)
 
     def _may_go(self, loop: Eqn) -> bool:
         trips = trip_count(*loop.bounds)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from qdtrace.trace import compat
-from qdtrace.trace.importer.memory import SCARCE, UNROLL
+from qdtrace.trace.importer.memory import SCARCE
 from qdtrace.trace.importer.values import Element, Formula, Value, array_of, rank0
 from qdtrace.trace.physical import is_pair
 
@@ -40,7 +40,7 @@ def per_element(
     """
     shape, dtype, pair = tuple(aval.shape), imp.dtype_of(aval), pair or is_pair(aval)
     importing, imp.importing = imp.importing, None
-    is_small = prod(shape) <= min(imp.scalar_budget, max(UNROLL, WRITTEN_OUT // length))
+    is_small = prod(shape) <= min(imp.scalar_budget, max(imp.few, WRITTEN_OUT // length))
     if is_small and imp.private_bytes > SCARCE:
         values = tuple([imp.scalars(v) for v in values])
     arrays = [v for v in values if isinstance(v, np.ndarray)] if is_small else []
@@ -55,7 +55,7 @@ def per_element(
 
     operands = [imp.rolled(v) for v in values]
     at = _at(imp, fn, shape, operands)
-    if prod(shape) > UNROLL:
+    if prod(shape) > imp.few:
         if importing is not None and importing[0].may_wait(importing[1]):  # computed where it is read
             return Formula(shape, dtype, at, pair, operands)
         reuse = imp.free_memory(operands, shape, dtype, pair)

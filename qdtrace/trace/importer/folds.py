@@ -24,13 +24,23 @@ if TYPE_CHECKING:
 
 
 def folded(
-    imp: MemoryOps, shape: Sequence[int], dtype: DType, inner: Sequence[int], start: Element, join: Join
+    imp: MemoryOps,
+    shape: Sequence[int],
+    dtype: DType,
+    inner: Sequence[int],
+    start: Element,
+    join: Join,
+    *,
+    adjoining: bool = False,
 ) -> Value:
     """Returns the array whose elements begin at `start` and are joined over all indices of the shape `inner`.
 
-    Few elements share a loop: its operands are read once for all of them, and no element waits for another one.
+    Few elements share a loop: its operands are read once for all of them, and no element waits for another one. Where
+    an iteration computes on rows (`MemoryOps.few`), they are in memory for what follows, and a loop over elements whose
+    operands are `adjoining` has them as lanes.
     """
-    if not 1 < prod(shape) <= UNROLL:
+    is_few = prod(shape) <= imp.few
+    if not 1 < prod(shape) <= UNROLL or (not is_few and adjoining):
 
         def one(index: Sequence[Atom]) -> Element:
             return fold_loop(imp, inner, [start], lambda k, so_far: [join(index, k, so_far[0])])[0]
@@ -41,7 +51,8 @@ def folded(
     def side_by_side(k: Sequence[Atom], so_far: Sequence[Element]) -> list[Element]:
         return [join(index, k, element) for index, element in zip(indices, so_far, strict=True)]
 
-    return array_of(fold_loop(imp, inner, [start] * len(indices), side_by_side), shape)
+    made = array_of(fold_loop(imp, inner, [start] * len(indices), side_by_side), shape)
+    return made if is_few else imp.spill(made)
 
 
 def fold_loop(

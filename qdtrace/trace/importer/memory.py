@@ -52,7 +52,7 @@ _STEP = 1 << 62
 AGAIN = 32
 """Most equations for an element that are computed again in a loop, in place of writing scalars to memory."""
 UNROLL = 16
-"""Most elements computed without a loop when an operand is in memory."""
+"""Most elements computed without a loop when an operand is in memory, where iterations do not compute on rows."""
 MOST_SCALARS = 256
 """Most elements that are scalars where nothing else will do, unless a budget allows more."""
 
@@ -75,6 +75,9 @@ class MemoryOps(ScalarOps):
         self.scalar_budget = scalar_budget
         self.most_scalars = max(scalar_budget, MOST_SCALARS)
         """Most elements of an array where nothing but scalars will do."""
+        self.few = UNROLL if scalar_budget >= 2 * UNROLL else UNROLL // 2
+        """Most elements computed without a loop when an operand is in memory, and candidates of a dynamic index that
+        selects choose among. Fewer where an iteration computes on rows: a loop over ten is one vector there."""
         self.private_bytes = 0
         self.in_place = in_place
         self.importing: tuple[Uses, JaxprEqn] | None = None
@@ -181,7 +184,7 @@ class MemoryOps(ScalarOps):
         if not dynamic:
             return value[where]  # type: ignore[return-value]
         candidates = value[where]
-        if candidates.size > CHAIN:
+        if candidates.size > self.few:
             even = _even(candidates)
             at = [index[d] for d in dynamic]
             return self.element(self.spill(value), index) if even is None else self._sum(even, at)
@@ -225,7 +228,7 @@ class MemoryOps(ScalarOps):
         if not shape:
             return rank0(at([]))
         size = int(np.prod(shape, dtype=np.int64))
-        if size <= UNROLL or (unroll and size <= self.scalar_budget):
+        if size <= self.few or (unroll and size <= self.scalar_budget):
             indices = np.ndindex(*shape)
             return array_of((at([self.index(i) for i in index]) for index in indices), shape)
         return self.materialise(shape, dtype, at, pair)
@@ -235,7 +238,7 @@ class MemoryOps(ScalarOps):
     ) -> Value:  # fmt: skip
         """Returns elements of memory that may change: scalars within the budget, read again by `rolled`, in a loop."""
         value = self.build(shape, dtype, at, pair, unroll=True)
-        if type(value) is np.ndarray and value.size > UNROLL:
+        if type(value) is np.ndarray and value.size > self.few:
             eqns = self.current.eqns
             block, last = self.current, eqns[-1]
 
@@ -257,7 +260,7 @@ class MemoryOps(ScalarOps):
     ) -> None:
         """Remembers how an element of scalars can be had from those of the operands, in so many equations."""
         length += sum(self._again[id(v)][3] for v in operands if id(v) in self._again)
-        if value.size > UNROLL and length <= AGAIN:
+        if value.size > self.few and length <= AGAIN:
             self._again[id(value)] = value, again, self.current, length
 
     def rolled(self, value: Value) -> Value:
@@ -325,7 +328,7 @@ class MemoryOps(ScalarOps):
         """Stores a whole array value."""
         if isinstance(value, np.ndarray):
             elements = elements_of(value)
-            if value.size > UNROLL and all(e is elements[0] for e in elements):
+            if value.size > self.few and all(e is elements[0] for e in elements):
                 self.loop_nest(value.shape, lambda index: self.store_at(target.var, elements[0], index))
             else:
                 for index in np.ndindex(*value.shape):
@@ -338,7 +341,7 @@ class MemoryOps(ScalarOps):
         """Returns a form that traced indices read cheaply: large small-arrays are spilled once."""
         if isinstance(value, RefValue):
             raise self.unreadable(value)
-        if isinstance(value, np.ndarray) and value.size > CHAIN and _even(value) is None:
+        if isinstance(value, np.ndarray) and value.size > self.few and _even(value) is None:
             return self.spill(value)
         return value
 

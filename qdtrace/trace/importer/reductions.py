@@ -98,7 +98,7 @@ def reduced(imp: Importer, x: Value, axes: Sequence[int], name: str, start: Elem
     def joined(index: Sequence[Atom], k: Sequence[Atom], so_far: Element) -> Element:
         return combine(so_far, imp.element(lines, [*index, *k]))
 
-    return folded(imp, shape, dtype, inner, start, joined)
+    return folded(imp, shape, dtype, inner, start, joined, adjoining=kept[-1:] == [x.ndim - 1])
 
 
 def _reduction(name: str) -> Callable[..., Value]:

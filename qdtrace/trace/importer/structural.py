@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from qdtrace.trace.importer.memory import UNROLL
 from qdtrace.trace.importer.registry import PLACED, RESULT_TYPE, rule
 from qdtrace.trace.importer.scalars import constant
 from qdtrace.trace.importer.values import Formula, MemoryArray, Value, array_of, rank0
@@ -34,7 +33,7 @@ def view(imp: Importer, base: MemoryArray, shape: Sequence[int], index: Remap) -
 
 def loaded(imp: Importer, value: Formula) -> Value:
     """Returns an array whose elements are read from others; as scalars when few."""
-    return value if value.size > UNROLL else imp.scalars(value)
+    return value if value.size > imp.few else imp.scalars(value)
 
 
 def take(imp: Importer, x: Value, index: int, axis: int = 0) -> Value:
@@ -128,7 +127,7 @@ def _large(imp: Importer, eqn: JaxprEqn, values: Sequence[Value]) -> bool:
     size = int(np.prod(eqn.outvars[0].aval.shape))
     if size > imp.scalar_budget:
         return True
-    return size > UNROLL and any(isinstance(v, MemoryArray) for v in values)
+    return size > imp.few and any(isinstance(v, MemoryArray) for v in values)
 
 
 @rule("broadcast_in_dim", ignores={"shape": RESULT_TYPE, "sharding": PLACED})
