@@ -170,6 +170,10 @@ class Frame:
             self.remember(key, found)
         return found
 
+    def has_cached(self, key: object) -> bool:
+        """Returns whether an equal computation has been made."""
+        return key in self._cache
+
     def remember(self, key: object, register: str) -> None:
         """Caches a register as the result of a computation."""
         self._cache[key] = register

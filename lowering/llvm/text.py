@@ -112,6 +112,7 @@ class Text:
         self.label = "entry"
         """The block that is being filled."""
         self._spare: dict[bool, str] = {}
+        self._cleared: dict[tuple[str, int], str] = {}
         self._count = 0
 
     def name(self) -> str:
@@ -203,6 +204,17 @@ class Text:
                 self.entry.append(f"  store i64 0, ptr {self._spare[cleared]}")
         return self._spare[cleared]
 
+    def cleared(self, type_: str, count: int) -> str:
+        """Returns stack memory of the function for so many values of a type, zeros at first."""
+        found = self._cleared.get((type_, count))
+        if found is None:
+            found = self._cleared[type_, count] = self.slot(f"[{count} x {type_}]", 64)
+            for k in range(count):
+                place = self.name()
+                self.entry.append(f"  {place} = getelementptr {type_}, ptr {found}, i64 {k}")
+                self.entry.append(f"  store {type_} zeroinitializer, ptr {place}")
+        return found
+
     def array(self, type_: str, nbytes: int) -> str:
         """Allocates private memory for the whole function, on the stack or the heap; returns a plain pointer."""
         if self.heap is None or nbytes < LARGE:
@@ -221,12 +233,12 @@ class Text:
     @contextmanager
     def apart(self) -> Generator[Callable[[str], str]]:
         """Begins another function between two instructions of this one; yields its `render`. Names stay unique."""
-        before = self.entry, self.lines, self.label, self.heap, self._spare
-        self.entry, self.lines, self.label, self.heap, self._spare = [], [], "entry", None, {}
+        before = self.entry, self.lines, self.label, self.heap, self._spare, self._cleared
+        self.entry, self.lines, self.label, self.heap, self._spare, self._cleared = [], [], "entry", None, {}, {}
         try:
             yield self.render
         finally:
-            self.entry, self.lines, self.label, self.heap, self._spare = before
+            self.entry, self.lines, self.label, self.heap, self._spare, self._cleared = before
 
     def render(self, header: str) -> str:
         """Returns the text of the function."""

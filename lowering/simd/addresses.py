@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from lowering.simd.frame import LaneFrame
 
 
+SHORTEST = 4
+"""Elements of the shortest pieces of long records."""
+
+
 def locate(f: LaneFrame, ref: GlobalMemory, indices: Sequence[Atom]) -> Address:
     """Returns the addresses of the lanes' elements."""
     if _is_shared(f, indices):
@@ -51,13 +55,23 @@ def _strided(f: LaneFrame, type_: RefType, indices: Sequence[Atom]) -> tuple[For
 def _record(f: LaneFrame, type_: RefType, form: Form, stride: int) -> Component | None:
     """Returns the component of records of `stride` elements at an address, or None for other arrays.
 
-    If the component of a lane is in the array, its whole record is.
+    If the component of a lane is in the array, its whole record is. Long records have pieces of as many elements as a
+    vector has lanes, then of half as many, and so on; what is left behind those of four belongs to none.
     """
-    widest = max(4, f.width // 2 + 1)
-    if not 2 <= stride <= widest or type_.size % stride or any(c % stride for c in form.terms.values()):
+    if stride < 2 or type_.size % stride or any(c % stride for c in form.terms.values()):
         return None
-    number = form.constant % stride
-    return Component(number, stride, Form(form.terms, form.constant - number))
+    size, number = stride, form.constant % stride
+    if stride > max(4, f.width // 2 + 1):
+        if f.split:  # stores that wait for the others of their piece would keep parts from ending
+            return None
+        start, size = 0, f.width
+        while number >= start + (stride - start) // size * size:
+            start += (stride - start) // size * size
+            size //= 2
+            if size < SHORTEST:
+                return None
+        number = (number - start) % size
+    return Component(number, size, Form(form.terms, form.constant - number))
 
 
 def _term_stride(f: LaneFrame, term: Term) -> int | None:

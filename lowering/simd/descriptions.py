@@ -35,13 +35,13 @@ ALL = Mask()
 
 @frozen(slots=True)
 class Component:
-    """One component of neighbouring records, one record per lane."""
+    """One component of neighbouring records, or of pieces of long ones, one record per lane."""
 
     number: int
     size: int
-    """Elements of a record."""
+    """Elements of a record, or of the piece."""
     first: Form
-    """Form of the first element of lane 0's record; equal records have equal forms."""
+    """Form of the first element of lane 0's record, or of its piece; equal ones have equal forms."""
 
 
 @frozen(slots=True)

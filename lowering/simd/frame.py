@@ -5,6 +5,7 @@ With W = 1 everything is one scalar and there is no mask: the functions that com
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -70,6 +71,8 @@ class LaneFrame(Frame):
         self.accumulators = Accumulators(accumulation)
         self.inner: Mapping[Eqn, InnerLoop] = {}
         """Loops that run in vectors, if this frame has one lane."""
+        self.pieces: Counter[object] = Counter()
+        """Components that the current block reads of each piece of a long record."""
         self.step = Step()
         """Actions of the current equation on groups of stores."""
         self.waiting: dict[StoreGroup, dict[int, tuple[Address, list[str]]]] = {}

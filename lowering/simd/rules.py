@@ -15,7 +15,7 @@ from lowering.simd.accumulation.atomic import atomic
 from lowering.simd.accumulation.rules import accum
 from lowering.simd.accumulation.shared import update
 from lowering.simd.inner.emit import emit_for
-from lowering.simd.interleave import plan_stores, settle_stores
+from lowering.simd.interleave import count_pieces, plan_stores, settle_stores
 from qdtrace.analysis.index.affine import Quotient
 from qdtrace.ir.program import Literal
 
@@ -110,6 +110,7 @@ def _emit_whole(f: LaneFrame, eqns: Sequence[Eqn]) -> None:
     table = SCALAR_RULES if f.is_scalar else LANE_RULES
     *steps, end = plan_stores(f, eqns)
     *updates, last = group_updates(f.accumulators.plan.sums, eqns)
+    around, f.pieces = f.pieces, count_pieces(f, eqns)
     for eqn, step, groups in zip(eqns, steps, updates, strict=True):
         f.step = step
         before(f, eqn)
@@ -123,3 +124,4 @@ def _emit_whole(f: LaneFrame, eqns: Sequence[Eqn]) -> None:
     settle_stores(f)
     for group in last:
         update(f, group)
+    f.pieces = around

@@ -12,9 +12,10 @@ from lowering.simd.emit import emit_task
 from qdtrace.ir.builder import Builder, ref_var
 from qdtrace.ir.types import DType
 from tests.lowering.harness import TARGETS, agrees, branch, f32, i32, loop, program, task
+from tests.selection import drawn
 
 if TYPE_CHECKING:
-    from qdtrace.ir.program import Program, Var
+    from qdtrace.ir.program import Literal, Program, Var
 
 F32, I32 = DType.f32, DType.i32
 N = 37
@@ -30,8 +31,9 @@ def numbers(*shape: int) -> np.ndarray:
     return np.arange(int(np.prod(shape)), dtype=np.float32).reshape(shape)
 
 
-@pytest.mark.parametrize("width", [2, 3, 4, 5, 8, 9, 10])
+@pytest.mark.parametrize("width", [2, 3, 4, 5, 8, 9, 10, 12, 15, 16, 17, 31, 36])
 def test_records_of_every_width(width: int):
+    """Of long ones three elements at most are left behind their pieces."""
     x, y = ref_var(F32, (N, width), "x"), ref_var(F32, (N, width), "y")
 
     def body(b: Builder, i: Var) -> None:
@@ -39,19 +41,21 @@ def test_records_of_every_width(width: int):
             b.store(y, b("sub", b.load(x, i, i32(c)), b.load(x, i, i32((c + 1) % width))), i, i32(c))
 
     text = check(program([x, y], task(N, body), [y]), numbers(N, width), numbers(N, width))
-    assert ("gather" in text) is (width > 9)
+    assert ("gather" in text) is (width > 9 and width % 4 > 0)
 
 
 @pytest.mark.sample(3)
+@pytest.mark.parametrize("size", [3, 21])
 @pytest.mark.parametrize("dtype", DType, ids=lambda d: d.value)
-def test_records_of_every_dtype(dtype: DType):
-    x, y = ref_var(dtype, (N, 3), "x"), ref_var(dtype, (N, 3), "y")
+def test_records_of_every_dtype(dtype: DType, size: int):
+    x, y = ref_var(dtype, (N, size), "x"), ref_var(dtype, (N, size), "y")
 
     def body(b: Builder, i: Var) -> None:
-        for c in range(3):
-            b.store(y, b.load(x, i, i32(c)), i, i32(2 - c))
+        for c in range(size):
+            b.store(y, b.load(x, i, i32(c)), i, i32(size - 1 - c))
 
-    values = (numbers(N, 3) % 2).astype(bool) if dtype is DType.bool else numbers(N, 3).astype(dtype.numpy)
+    values = numbers(N, size) % (2 if dtype is DType.bool else 100)
+    values = values.astype(bool if dtype is DType.bool else dtype.numpy)
     check(program([x, y], task(N, body), [y]), values, np.zeros_like(values), targets=("avx512", "avx2"))
 
 
@@ -139,3 +143,49 @@ def test_accumulations_into_records_are_plain():
 
     text = check(program([x, v], task(N, body), [x]), numbers(N, 3), numbers(N, 3))
     assert "atomicrmw" not in text
+
+
+def moves(rng: np.random.Generator) -> tuple[Program, list[np.ndarray]]:
+    """Returns a task that copies elements of long records to others, in any order, some of them under a branch."""
+    size, lines = int(rng.integers(10, 40)), int(rng.integers(1, 3))
+    last, shape = lines * size, (N, size) if lines == 1 else (N, lines, size)
+    x, y, z = (ref_var(F32, shape, name) for name in "xyz")
+    k = ref_var(I32, (N,), "k")
+
+    def place(i: Var, c: int) -> list[Var | Literal]:
+        return [i, i32(c)] if lines == 1 else [i, i32(c // size), i32(c % size)]
+
+    def some() -> list[int]:
+        first = int(rng.integers(0, last // 2)) if rng.integers(2) else 0
+        return [int(c) for c in rng.permutation(range(first, last))] if rng.integers(3) == 0 else [*range(first, last)]
+
+    def body(b: Builder, i: Var) -> None:
+        def step() -> None:
+            read = {c: b.load(x, *place(i, c)) for c in some()}
+            for c in some():
+                kind = rng.integers(12)
+                value = b("add", read.get(c, f32(c)), b.load(z if kind == 0 else x, *place(i, int(rng.integers(last)))))
+                b.store(z if kind == 1 else y, value, *place(i, c))
+                if kind == 2:
+                    b.accum(y, f32(1), *place(i, int(rng.integers(last))))
+
+        odd = b("eq", b.load(k, i), i32(1))
+        for _ in range(rng.integers(1, 3)):
+            if rng.integers(3):
+                step()
+            else:
+                branch(b, odd, step)
+
+    odd = rng.choice([0, 1], N, p=[0.1, 0.9]).astype(np.int32)
+    made = program([x, y, z, k], task(N, body), [y, z])
+    return made, [numbers(*shape), -numbers(*shape), 2 * numbers(*shape), odd]
+
+
+@pytest.mark.full
+def test_long_records_in_every_order():
+    """Pieces are moved whole where a block reads or stores all of them, whatever is between, and part of a step."""
+    moved = 0
+    for seed in range(drawn(45)):
+        made, args = moves(np.random.default_rng(seed))
+        moved += "moved" in check(made, *args)
+    assert moved > 5

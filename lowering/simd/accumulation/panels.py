@@ -12,6 +12,7 @@ from lowering.llvm.addresses import ahead
 from lowering.llvm.borders import fetch
 from lowering.llvm.types import BYTES, REGISTER
 from lowering.simd.accumulation.lanes import each_active
+from lowering.simd.interleave import transposed
 from lowering.tables import round_up
 from qdtrace.analysis.index.trips import loop_values
 from qdtrace.frozen import frozen
@@ -116,26 +117,9 @@ def _turn(f: LaneFrame, turned: str, panels: Panels) -> None:
         into = text.op(f"getelementptr {number}, ptr {panels.columns}, i64 {k}")
         for v in range(f.vectors):
             square = [text.op(f"load {kind}, ptr {_vector(f, kind, first, c * f.vectors + v)}") for c in range(width)]
-            for lane, row in enumerate(_transposed(f, kind, square)):
+            for lane, row in enumerate(transposed(f, kind, square)):
                 place = ahead(f, number, into, (v * width + lane) * panels.pitch)
                 text.do(f"store {kind} {row}, ptr {place}, align {BYTES[number]}")
-
-
-def _transposed(f: LaneFrame, kind: str, square: list[str]) -> list[str]:
-    """Returns the columns of a square of numbers as vectors; each step swaps the halves of blocks."""
-    width, i32 = f.width, f.lanes.of("i32")
-    half = width // 2
-    while half:
-        lower = [c if not c & half else width + c - half for c in range(width)]
-        upper = [c + half if not c & half else width + c for c in range(width)]
-        made = list(square)
-        for k in range(width):
-            if not k & half:
-                pair = f"{kind} {square[k]}, {kind} {square[k + half]}"
-                for place, order in ((k, lower), (k + half, upper)):
-                    made[place] = f.text.op(f"shufflevector {pair}, {i32} {f.lanes.sequence('i32', order)}")
-        square, half = made, half // 2
-    return square
 
 
 def active_lanes(f: LaneFrame) -> Lanes:
