@@ -15,7 +15,8 @@ from lowering.simd.accumulation.atomic import atomic
 from lowering.simd.accumulation.rules import accum
 from lowering.simd.accumulation.shared import update
 from lowering.simd.inner.emit import emit_for
-from lowering.simd.interleave import count_pieces, plan_stores, settle_stores
+from lowering.simd.interleave import plan_stores, settle_stores
+from lowering.simd.pieces import count_pieces
 from qdtrace.analysis.index.affine import Quotient
 from qdtrace.ir.program import Literal
 

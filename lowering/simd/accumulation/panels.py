@@ -12,7 +12,7 @@ from lowering.llvm.addresses import ahead
 from lowering.llvm.borders import fetch
 from lowering.llvm.types import BYTES, REGISTER
 from lowering.simd.accumulation.lanes import each_active
-from lowering.simd.interleave import transposed
+from lowering.simd.pieces import transposed
 from lowering.tables import round_up
 from qdtrace.analysis.index.trips import loop_values
 from qdtrace.frozen import frozen
