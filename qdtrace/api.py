@@ -216,6 +216,11 @@ class Jitted(Wrapped[P, R_co]):
                 raise  # bare: this frame is not added to the traceback
         return results if type(results) is not Told else shown(results)
 
+    @property
+    def overrides(self) -> dict[str, Any]:
+        """Options of this function alone."""
+        return self._overrides
+
     @boundary
     def lower(self, *args: Any, target: str | None = None, **kwargs: Any) -> Lowered:
         """The function at every stage for arguments like these; nothing is compiled.

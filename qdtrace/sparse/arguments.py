@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from qdtrace.api import Jitted
+from qdtrace.config import options_from
 from qdtrace.errors import TraceTypeError
 from qdtrace.trace import markers
 from qdtrace.trace.arguments import is_memory
@@ -36,6 +37,13 @@ def function_of(f: Any, what: str) -> tuple[Callable[..., Any], str]:
             help="give it a function that binds them: `lambda x: f(x, n=3)`",
         )
     return f.__wrapped__, name
+
+
+def options_of(f: Any) -> dict[str, Any]:
+    """Returns the options of a function, with errors for indices outside of arrays where others are clipped: no place
+    of a pattern stands for them."""
+    own = dict(f.overrides) if isinstance(f, Jitted) else {}
+    return {**own, "bounds": "raise"} if options_from(own).bounds == "clip" else own
 
 
 def checked_argument(args: Sequence[Any], argnum: int, what: str) -> Any:

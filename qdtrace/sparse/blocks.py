@@ -85,9 +85,22 @@ class Blocks:
         whole = local(jnp.zeros((count, count), out.dtype))
         for b in qd_range(count):
             whole[b] = _flat(row(b))
+        if self.table.repeats:
+            whole.value = self._once(whole.value)
         whole.value = projected(whole.value)
         for b in qd_range(count):
             self._add(b, whole[b], out)
+
+    def _once(self, whole: Any) -> Any:
+        """Returns derivatives by blocks instead of by loads: the rows and columns of all loads of a block are added to
+        those of the first one, and the others are zeros."""
+        width = self.block[1]
+        blocks = jnp.diagonal(self.table.pairs[self.index])  # that of a block with itself is its own
+        first = jnp.argmax(blocks[:, None] == blocks, axis=1)
+        own = jnp.arange(len(blocks), dtype=first.dtype)
+        to = jnp.where(blocks < 0, own, first)[:, None] == own
+        sums = jnp.kron(to.astype(whole.dtype), jnp.eye(width, dtype=whole.dtype))
+        return sums.T @ whole @ sums
 
     def _add(self, row: Any, values: Any, out: Any) -> None:
         height, width = self.block

@@ -11,11 +11,11 @@ import numpy as np
 
 from qdtrace.api import jit, to_jax
 from qdtrace.errors import TraceTypeError, TraceValueError, boundary
-from qdtrace.sparse.arguments import avals_of, checked_argument, evaluated, function_of, shapes_like
+from qdtrace.sparse.arguments import avals_of, checked_argument, evaluated, function_of, options_of, shapes_like
 from qdtrace.sparse.behind import check_plain
 from qdtrace.sparse.gathering import Gathering
 from qdtrace.sparse.layouts import block_of, touched_by
-from qdtrace.sparse.meeting import which_meet
+from qdtrace.sparse.meeting import is_repeated, which_meet, with_repeated
 from qdtrace.sparse.pairs import merged, ranks
 from qdtrace.sparse.pattern import Sparsity, Table
 from qdtrace.sparse.reading import read, refusal, type_of
@@ -43,7 +43,8 @@ def sparsity(f: Callable[..., Any], argnum: int = 0) -> Callable[..., Sparsity]:
     A scalar that loops sum has second derivatives by two entries of the argument that one iteration loads for one term;
     an array has first ones by the entries that go into what an iteration writes. A term that is linear in its entries
     has no second ones. Indices are computed as the function computes them, once for each iteration; nothing is probed.
-    Conditions that depend on the argument count as true. `f` is a `qd.jit` function, or one that may be; those that it
+    Conditions that depend on the argument count as true. An index outside of its array is an error, with the option
+    `bounds="clip"` too. `f` is a `qd.jit` function, or one that may be; those that it
     calls are a part of it.
 
     >>> @qd.jit
@@ -80,12 +81,12 @@ def sparsity(f: Callable[..., Any], argnum: int = 0) -> Callable[..., Sparsity]:
                 help="make the pattern outside of jax.jit: its size depends on them",
             )
         checked_argument(args, argnum, "qd.sparsity")
-        return _made(function, name, args, argnum)
+        return _made(function, name, args, argnum, options_of(f))
 
     return pattern
 
 
-def _made(function: Any, name: str, args: tuple[Any, ...], argnum: int) -> Sparsity:
+def _made(function: Any, name: str, args: tuple[Any, ...], argnum: int, options: dict[str, Any]) -> Sparsity:
     reading = read(function, shapes_like(args), argnum, name)
     is_second, x = reading.root.results[0].aval.shape == (), args[argnum]
     if not is_second:
@@ -98,7 +99,7 @@ def _made(function: Any, name: str, args: tuple[Any, ...], argnum: int) -> Spars
         env = evaluated(reading, args)
         return [_places(reading, own, env, meeting, is_second=is_second) for own in touched]
 
-    firsts = jit(places, pure=False)(*args)  # always traced, as `meeting` is needed
+    firsts = jit(places, pure=False, options=options)(*args)  # always traced, as `meeting` is needed
     used = [own for own, meets in zip(touched, meeting, strict=True) if meets.any()]
     width = block_of([layout for t in used for layout in t.loads])
     height = width if is_second else block_of([layout for t in used for layout in t.writes])
@@ -108,7 +109,8 @@ def _made(function: Any, name: str, args: tuple[Any, ...], argnum: int) -> Spars
     for (read_at, written), t, meets in zip(firsts, touched, meeting, strict=True):
         columns = _blocks(read_at, t.loads if meets.any() else (), width)
         rows = columns if is_second else _blocks(written, t.writes if meets.any() else (), height)
-        pairs.append((rows, columns, _of_blocks(meets, t, (height, width), is_second=is_second)))
+        of_blocks = _of_blocks(meets, t, (height, width), is_second=is_second)
+        pairs.append((rows, columns, with_repeated(of_blocks, np.asarray(columns)) if is_second else of_blocks))
     indptr, indices = merged(pairs, (shape[0] // height, shape[1] // width))
     if indices.size * width * height > MOST_ENTRIES:
         raise TraceValueError.here(f"a pattern has up to {MOST_ENTRIES} entries, got {indices.size * width * height}")
@@ -118,7 +120,8 @@ def _made(function: Any, name: str, args: tuple[Any, ...], argnum: int) -> Spars
         kept = written[:, np.asarray(t.kept(range(len(t.writes)), is_second), int)]
         numbers = ranks(rows, columns, ptr, ind)
         may_miss = bool((columns < 0).any()) or bool((rows < 0).any()) or not meets.all()
-        tables.append(Table(read_at, kept, jnp.where(meets, numbers, -1), may_miss))
+        repeats = is_second and bool(is_repeated(np.asarray(columns)).any())
+        tables.append(Table(read_at, kept, jnp.where(meets, numbers, -1), may_miss, repeats))
     of = jnp.asarray(np.repeat(np.arange(indptr.size - 1, dtype=np.int32), np.diff(indptr)))
     mirror = ranks(ind[:, None], of[:, None], ptr, ind)[:, 0, 0] if is_second else ind
     return Sparsity(ptr, ind, of, mirror, tuple(tables), shape, (height, width), argnum, is_second, avals_of(args))
@@ -130,6 +133,8 @@ def _places(reading: Reading, touched: Touched, env: Mapping[Any, Any], meeting:
     It appends to `meeting` which of them meet.
     """
     count, body = len(touched.trips), body_of(touched.region)
+    outputs: dict[Any, Any] = {v: empty(type_of(v).shape, type_of(v).dtype) for v in reading.outputs}
+    env = {**env, **{v: buffer.handle for v, buffer in outputs.items()}}  # indices of what is written are checked
     read_at = empty((count, len(touched.loads)), jnp.int32)
     written = empty((count, len(touched.writes)), jnp.int32)
     for t in qd_range(count):

@@ -70,6 +70,7 @@ class Gathering(Walk):
         if is_entry:
             self.read.append(self._first(eqn, 1))
             if not self.values:
+                self._reach(eqn, 1)
                 return
         out = self._loaded(self.env[eqn.invars[0]], eqn, 1)
         self.env[eqn.outvars[0]] = out
@@ -80,9 +81,16 @@ class Gathering(Walk):
 
     def write(self, eqn: JaxprEqn) -> None:
         self.written.append(self._first(eqn, 2))
+        if not self.values:
+            self._reach(eqn, 2)
         if self.adjoints:
             adjoint = self.adjoints[eqn.invars[0]]
             self.weights.append(self._loaded(adjoint, eqn, 2) if adjoint.ndim else adjoint)
+
+    def _reach(self, eqn: JaxprEqn, first: int) -> None:
+        """Checks the indices of an access that is not made: places of a pattern are inside of arrays."""
+        with compat.source_info_util.user_context(eqn.source_info.traceback):
+            markers.reach_p.bind(self.env[eqn.invars[0]], *self._safe(eqn, first), slices=eqn.params["slices"])
 
     def _loaded(self, handle: Any, eqn: JaxprEqn, first: int) -> Any:
         with compat.source_info_util.user_context(eqn.source_info.traceback):

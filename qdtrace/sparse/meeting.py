@@ -35,9 +35,13 @@ def which_meet(reading: Reading, touched: Touched, walk: Gathering, *, is_second
     if not is_second:
         return _depends(jax.make_jaxpr(written)(*types))
     meets = _depends(jax.make_jaxpr(jax.grad(term, tuple(range(len(types)))))(*types))
-    meets |= meets.T
-    for k in range(len(types)):  # Warshall: who meets one through k
-        meets |= np.outer(meets[:, k], meets[k])
+    return _closed(meets | meets.T)
+
+
+def _closed(meets: Any) -> Any:
+    """Returns which loads meet, through others too."""
+    for k in range(len(meets)):  # Warshall: who meets one through k
+        meets = meets | np.outer(meets[:, k], meets[k])
     return meets
 
 
@@ -54,3 +58,34 @@ def _depends(made: Any) -> Any:
         every = np.any([none, *map(of, eqn.invars)], axis=0)
         found.update(dict.fromkeys(eqn.outvars, every))
     return np.stack([of(atom) for atom in jaxpr.outvars]) if jaxpr.outvars else none[None][:0]
+
+
+def is_repeated(columns: Any) -> Any:
+    """Returns whether each iteration loads some block more than once; `columns` has blocks by iterations and loads."""
+    ordered = np.sort(columns, axis=1)
+    return ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any(axis=1)
+
+
+def with_repeated(meets: Any, columns: Any) -> Any:
+    """Returns which loads meet in each iteration, where those of one block meet whom either meets: a block is one
+    variable of a term, however often it is loaded. It is `meets` itself if that changes nothing."""
+    rows = is_repeated(columns)
+    if meets.all() or not rows.any():
+        return meets
+    own, alone = np.diag(meets), -1 - np.arange(len(meets))
+    columns = np.where(own & (columns[rows] >= 0), columns[rows], alone)  # what is linear meets nothing
+    firsts, which = np.unique(_firsts(columns), axis=0, return_inverse=True)
+    found = np.repeat(meets[None], len(rows), axis=0)
+    found[rows] = np.stack([_closed(meets | (f[:, None] == f)) for f in firsts])[which.ravel()] & own & own[:, None]
+    return found
+
+
+def _firsts(columns: Any) -> Any:
+    """Returns for each load the first one of the same block in its iteration."""
+    order = np.argsort(columns, axis=1, kind="stable")
+    ordered = np.take_along_axis(columns, order, axis=1)
+    begins = np.zeros(columns.shape, int)
+    begins[:, 1:] = np.where(ordered[:, 1:] != ordered[:, :-1], np.arange(1, columns.shape[1]), 0)
+    found = np.empty_like(begins)
+    np.put_along_axis(found, order, np.take_along_axis(order, np.maximum.accumulate(begins, axis=1), axis=1), axis=1)
+    return found

@@ -25,6 +25,8 @@ class Table:
     """Numbers of the pairs of blocks in the pattern, i32 of shape [iterations, rows, columns]; -1 for none."""
     may_miss: bool
     """True if some pair is none."""
+    repeats: bool
+    """True if an iteration loads some block more than once."""
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -119,7 +121,7 @@ class Sparsity:
         return scipy.sparse.csr_array(tuple(parts), shape=self.shape)
 
 
-jax.tree_util.register_dataclass(Table, ["read", "written", "pairs"], ["may_miss"])
+jax.tree_util.register_dataclass(Table, ["read", "written", "pairs"], ["may_miss", "repeats"])
 jax.tree_util.register_dataclass(
     Sparsity,
     ["indptr", "indices", "block_rows", "mirror", "tables"],

@@ -24,10 +24,12 @@ def projected(matrix: Any) -> Any:
 
 @projected.defjvp
 def _tangent(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Any, Any]:
-    return jax.jvp(_by_eigenvectors, primals, tangents)
-
-
-def _by_eigenvectors(matrix: Any) -> Any:
-    """Returns the same by equations that have derivatives: rotations have none where their angle is any."""
+    """Returns the projection and its change: between eigenvectors, that of the matrix times the slope of the positive
+    part from one eigenvalue to the other. It is a number between 0 and 1 where they are equal, too."""
+    (matrix,), (change,) = primals, tangents
     found, vectors = jnp.linalg.eigh((matrix + matrix.T) / 2)
-    return (vectors * jnp.maximum(found, 0)) @ vectors.T
+    positive, size = jnp.maximum(found, 0), jnp.abs(found)
+    above, whole = positive[:, None] + positive, size[:, None] + size
+    slopes = jnp.where(whole > 0, above / jnp.where(whole > 0, whole, 1), 0.5)
+    between = vectors.T @ ((change + change.T) / 2) @ vectors
+    return projected(matrix), vectors @ (slopes * between) @ vectors.T

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from qdtrace.api import jit, to_jax
 from qdtrace.errors import TraceTypeError, TraceValueError, boundary
-from qdtrace.sparse.arguments import avals_of, checked_argument, evaluated, function_of, shapes_like
+from qdtrace.sparse.arguments import avals_of, checked_argument, evaluated, function_of, options_of, shapes_like
 from qdtrace.sparse.behind import adjoints_of
 from qdtrace.sparse.blocks import Blocks, adds_half
 from qdtrace.sparse.layouts import touched_by
@@ -47,8 +47,9 @@ def sparse_hessian(f: Callable[..., Any], pattern: Sparsity, psd: bool = False) 
     Args:
         f: the function that the pattern was made of.
         pattern: of `qd.sparsity(f, argnum)`.
-        psd: negative eigenvalues of each term's second derivatives become 0, so that the sum has none. Derivatives of
-            what this gives are not finite where a term has equal eigenvalues.
+        psd: negative eigenvalues of each term's second derivatives become 0, so that the sum has none. An entry that
+            an iteration loads more than once is one variable of its term. What this gives has derivatives; second
+            ones are not finite where a term has equal eigenvalues.
 
     Returns an array of `pattern.nse` values with the dtype of the argument. NaN in a term is NaN in its entries.
 
@@ -105,7 +106,7 @@ def _values(f: Any, pattern: Any, what: str, *, is_second: bool, psd: bool) -> C
         return _by_rows(_in_blocks(function, name, pattern, args, psd=psd), pattern)
 
     values.__name__ = f"{'second' if is_second else 'first'}_derivatives_of_{name.strip('<>')}"
-    compiled = jit(values)
+    compiled = jit(values, options=options_of(f))
 
     @boundary
     def call(*args: Any) -> jax.Array:

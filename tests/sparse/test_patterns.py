@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -29,6 +31,33 @@ def test_a_random_program() -> None:
 @pytest.mark.parametrize("seed", [1, 7])
 def test_some_random_programs(seed: int) -> None:
     check(draw(seed, array=False), array=False)
+
+
+def check_projected(program: Program) -> None:
+    """Each iteration's term, which is linear in its weight, is projected by the entries that it loads."""
+    pattern = qd.sparsity(program.f)(*program.args)
+    values = qd.sparse_hessian(program.f, pattern, psd=True)(*program.args)
+    x, ends, weights = program.args
+    hessian = jax.jit(jax.hessian(qd.jit(program.f)))
+    wanted = np.zeros((x.size, x.size))
+    for k in range(weights.size):
+        term = hessian(x, ends, weights * (jnp.arange(weights.size) == k))
+        found, vectors = np.linalg.eigh(np.asarray(term, np.float64).reshape(x.size, x.size))
+        wanted += (vectors * np.maximum(found, 0)) @ vectors.T
+    got = pattern.to_scipy(values).toarray()
+    np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-3, err_msg=program.text)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", [3, 4])
+def test_projections_of_random_programs(seed: int) -> None:
+    check_projected(draw(seed, array=False))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5, 65))
+def test_projections_of_more_random_programs(seed: int) -> None:
+    check_projected(draw(seed, array=False))
 
 
 @pytest.mark.slow

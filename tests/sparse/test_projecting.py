@@ -102,3 +102,19 @@ def test_its_derivative_is_that_of_the_eigenvalues() -> None:
     m, w = (jnp.asarray(rng.normal(size=(6, 3, 3)).astype(np.float32)) for _ in range(2))
     got, want = (jax.grad(lambda m, f=f: jnp.sum(w * f(m)))(m) for f in (projected, by_jax))
     np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("values", [(2, 2, 2), (-1, -1, 3), (-2, -2, -2), (0, 0, 5), (0, 0, 0), (1, 1, -1)], ids=str)
+def test_equal_eigenvalues_have_a_derivative(values: tuple[float, ...]) -> None:
+    """A change stays between positive eigenvalues, goes between negative ones, and in part from one to the other."""
+    m = jnp.diag(jnp.asarray(values, jnp.float32))
+    change = jnp.asarray(np.random.default_rng(1).normal(size=(3, 3)), jnp.float32)
+    change = change + change.T
+    _, got = jax.jvp(projected, (m[None],), (change[None],))
+    a, b = np.meshgrid(values, values)
+    with np.errstate(invalid="ignore"):
+        share = (np.maximum(a, 0) + np.maximum(b, 0)) / (abs(a) + abs(b))
+    known = ~np.isnan(share)  # at 0 it is any between those of both sides
+    np.testing.assert_allclose(got[0][known], (share * change)[known], rtol=1e-5, atol=1e-6)
+    assert np.isfinite(got).all()

@@ -176,3 +176,45 @@ def test_nan_and_nothing(pattern: qd.Sparsity) -> None:
         found = qd.sparse_hessian(springs, empty)(x, ends, STIFF[:0])
         assert empty.to_scipy(found).nnz == 0
         assert empty.to_bcoo(found).todense().shape == (x.size, x.size)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("way", ["twice", "equal indices"])
+def test_an_entry_that_is_loaded_twice_is_one_variable(way: str) -> None:
+    @qd.jit
+    def f(x: Any, k: Any) -> Any:
+        out = qd.zeros((), x.dtype)
+        for i in qd.range(x.shape[0]):
+            other = x[i] if way == "twice" else x[k[i]]
+            out[()] += jnp.cos(x[i]) + x[i] ** 2 * other - other**2 / 2
+        return out
+
+    x, k = jnp.asarray([1.0, 2.0, 0.5]), jnp.arange(3)
+    pattern = qd.sparsity(f)(x, k)
+    assert pattern.nse == 3
+    values = qd.sparse_hessian(f, pattern, psd=True)
+    slopes = jax.grad(lambda x: values(x, k).sum())(x)
+    second = -jnp.cos(x) + 6 * x - 1
+    assert (second > 0).all()
+    np.testing.assert_allclose(values(x, k), second, rtol=1e-5)
+    np.testing.assert_allclose(slopes, jnp.sin(x) + 6, rtol=1e-5)
+
+
+@pytest.mark.cpu  # a failed check is told with the call, not when its results are waited for
+@pytest.mark.full
+@pytest.mark.parametrize("bounds", ["raise", "clip"])
+@pytest.mark.parametrize("index", [2, -1])
+@pytest.mark.parametrize("written", [False, True])
+def test_a_place_outside_of_an_array_is_told(bounds: str, index: int, written: bool) -> None:
+    @qd.jit(options={"bounds": bounds})
+    def f(x: Any, k: Any) -> Any:
+        out = qd.zeros((3, 2), x.dtype)
+        for i in qd.range(k.shape[0]):
+            if written:
+                out[0, k[i]] += x[i, 0] ** 2
+            else:
+                out[i, 0] += x[0, k[i]] ** 2  # column 2 of row 0 would be the first one of row 1
+        return out if written else out[...].sum()
+
+    with pytest.raises(qd.BoundsError, match=f"index {index} is out of bounds for axis 1"):
+        qd.sparsity(f)(jnp.ones((3, 2)), jnp.asarray([0, index]))
