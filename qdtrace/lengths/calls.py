@@ -184,6 +184,6 @@ def _kind_of(x: object) -> Hashable:
             return None
         is_here = isinstance(x.sharding, SingleDeviceSharding) and x.devices() == {jax.local_devices(backend="cpu")[0]}
         return (x.dtype, x.weak_type, x.ndim, x.shape[1:]) if is_here else None
-    if isinstance(x, np.ndarray | np.generic):
+    if type(x) is np.ndarray or isinstance(x, np.generic):  # of a subclass, as of masked arrays, JAX knows what it is
         return (type(x), x.dtype, x.ndim, x.shape[1:]) if x.dtype.isnative else None
     return type(x) if type(x) in (bool, int, float) else None

@@ -494,6 +494,12 @@ def test_threads() -> None:
             same_bits(got, ones(n))
 
 
+def test_what_jax_refuses_is_refused_at_any_length() -> None:
+    f = met(qd.jit(scaled, sizes="any"), *((ones(n), 2.0) for n in (5, 6, 8)))
+    with pytest.raises(ValueError, match="masked arrays are not supported"):
+        f(np.ma.masked_array(np.ones(9, np.float32), np.arange(9) > 4), 2.0)
+
+
 def test_code_that_knows_a_length_is_refused() -> None:
     text = """program f(x: ref[f32,{n}])
   range_for i in 0:i32 : {stop}:i32 @"f.0"
