@@ -140,7 +140,7 @@ def zeros_like(x: ArrayLike, dtype: DTypeLike | None = None) -> jax.Array:
         TraceTypeError: `x` is no array, or the dtype is no number or bool.
         TraceValueError: the call stands in a loop or condition.
     """
-    return _allocate("zeros_like", jnp.shape(x), dtype, 0, like=_with_dtype(x))
+    return _allocate_like("zeros_like", x, dtype, 0)
 
 
 @boundary
@@ -164,11 +164,12 @@ def empty_like(x: ArrayLike, dtype: DTypeLike | None = None) -> jax.Array:
         TraceTypeError: `x` is no array, or the dtype is no number or bool.
         TraceValueError: the call stands in a loop or condition.
     """
-    return _allocate("empty_like", jnp.shape(x), dtype, None, like=_with_dtype(x))
+    return _allocate_like("empty_like", x, dtype, None)
 
 
-def _with_dtype(x: object) -> object:
-    return x if hasattr(x, "dtype") else as_array(x, "a `_like` function")
+def _allocate_like(name: str, x: Any, dtype: object, fill: Any) -> Buffer:
+    like = x if hasattr(x, "dtype") else as_array(x, f"qd.{name}")
+    return _allocate(name, jnp.shape(like), dtype, fill, like=like)
 
 
 def _allocate(name: str, shape: Any, dtype: object, fill: Any, like: object = 0.0) -> Buffer:

@@ -110,6 +110,7 @@ def test_attributes() -> None:
         (lambda: qd.empty([3]), 0, np.float32),
         (lambda: qd.zeros_like(np.ones(3, np.int8)), 1, np.int8),
         (lambda: qd.empty_like(qd.zeros(3, jnp.uint32)), 0, np.uint32),
+        (lambda: qd.zeros_like([qd.zeros((), jnp.int16)[()], 2, 3]), 1, np.int16),
     ],
 )
 def test_allocation(make, operand_count, dtype) -> None:

@@ -255,8 +255,12 @@ def _item(statement: Statement, node: ast.Subscript) -> tuple[str, str] | None:
             new = own_name(statement, node.value)
             fix = f"`{new} = qd.copy({name})` in front of the loop, or `{new} = qd.local(jnp.array({name}))` in it"
             return "a store into a NumPy array", fix
+        if kind not in ("list", "tuple"):
+            return None
         new = own_name(statement, node.value)
-        return (what, f"`{new} = qd.local(jnp.array({name}))`, memory of the iteration") if kind == "list" else None
+        if all(isinstance(v, (bool, int, float, complex)) for v in container):
+            return what, f"`{new} = qd.local(jnp.array({name}))`, memory of the iteration"
+        return what, f"`{new} = qd.copy(jnp.array({name}))` in front of the loop, a buffer in place of the {kind}"
     if isinstance(node.slice, ast.Slice):
         return f"a slice of a {kind}", "take all of it and leave out what is not wanted: `jnp.where(mask, values, 0)`"
     if kind == "NumPy array":
