@@ -148,7 +148,7 @@ def _index_operand(k: Any, axis: int, shape: tuple[int, ...]) -> Any:
                 help=f"write one from {-n} to {n - 1}" if n else "an axis of length 0 has no elements",
             )
         return _constant_index(k if k >= 0 else k + n)
-    k = as_value(k)
+    k = as_array(k, f"the index of axis {axis}") if isinstance(k, (list, tuple)) else as_value(k)
     if isinstance(k, np.ndarray) and _is_integer_scalar(k):
         return _index_operand(k[()], axis, shape)
     if _is_integer_scalar(k):
