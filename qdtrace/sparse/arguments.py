@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -11,7 +12,7 @@ from qdtrace.api import Jitted
 from qdtrace.config import options_from
 from qdtrace.errors import TraceTypeError
 from qdtrace.trace import markers
-from qdtrace.trace.arguments import is_memory
+from qdtrace.trace.arguments import is_memory, parameters_of
 from qdtrace.trace.compat import Literal, bind_eqn
 
 if TYPE_CHECKING:
@@ -44,6 +45,16 @@ def options_of(f: Any) -> dict[str, Any]:
     of a pattern stands for them."""
     own = dict(f.overrides) if isinstance(f, Jitted) else {}
     return {**own, "bounds": "raise"} if options_from(own).bounds == "clip" else own
+
+
+def name_parameters(made: Any, function: Callable[..., Any], *own: str) -> None:
+    """Gives a function the parameters of another one, behind its own: errors name arguments by them."""
+    given = [
+        p.replace(kind=p.POSITIONAL_ONLY) if p.kind is p.POSITIONAL_OR_KEYWORD else p for p in parameters_of(function)
+    ]
+    made.__signature__ = inspect.Signature(
+        [*(inspect.Parameter(n, inspect.Parameter.POSITIONAL_ONLY) for n in own), *given]
+    )
 
 
 def checked_argument(args: Sequence[Any], argnum: int, what: str) -> Any:

@@ -11,7 +11,15 @@ import numpy as np
 
 from qdtrace.api import jit, to_jax
 from qdtrace.errors import TraceTypeError, TraceValueError, boundary
-from qdtrace.sparse.arguments import avals_of, checked_argument, evaluated, function_of, options_of, shapes_like
+from qdtrace.sparse.arguments import (
+    avals_of,
+    checked_argument,
+    evaluated,
+    function_of,
+    name_parameters,
+    options_of,
+    shapes_like,
+)
 from qdtrace.sparse.behind import check_plain
 from qdtrace.sparse.gathering import Gathering
 from qdtrace.sparse.layouts import block_of, touched_by
@@ -99,6 +107,7 @@ def _made(function: Any, name: str, args: tuple[Any, ...], argnum: int, options:
         env = evaluated(reading, args)
         return [_places(reading, own, env, meeting, is_second=is_second) for own in touched]
 
+    name_parameters(places, function)
     firsts = jit(places, pure=False, options=options)(*args)  # always traced, as `meeting` is needed
     used = [own for own, meets in zip(touched, meeting, strict=True) if meets.any()]
     width = block_of([layout for t in used for layout in t.loads])

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from qdtrace.api import jit, to_jax
 from qdtrace.errors import TraceTypeError, TraceValueError, boundary
-from qdtrace.sparse.arguments import avals_of, checked_argument, evaluated, function_of, options_of, shapes_like
+from qdtrace.sparse.arguments import (
+    avals_of,
+    checked_argument,
+    evaluated,
+    function_of,
+    name_parameters,
+    options_of,
+    shapes_like,
+)
 from qdtrace.sparse.behind import adjoints_of
 from qdtrace.sparse.blocks import Blocks, adds_half
 from qdtrace.sparse.layouts import touched_by
@@ -106,6 +114,7 @@ def _values(f: Any, pattern: Any, what: str, *, is_second: bool, psd: bool) -> C
         return _by_rows(_in_blocks(function, name, pattern, args, psd=psd), pattern)
 
     values.__name__ = f"{'second' if is_second else 'first'}_derivatives_of_{name.strip('<>')}"
+    name_parameters(values, function, "pattern_of_derivatives")
     compiled = jit(values, options=options_of(f))
 
     @boundary

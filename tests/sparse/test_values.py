@@ -148,6 +148,23 @@ def test_other_arguments_are_told(pattern: qd.Sparsity) -> None:
 
 @pytest.mark.cpu  # a failed check is told with the call, not when its results are waited for
 @pytest.mark.full
+def test_an_argument_has_its_name() -> None:
+    @qd.jit
+    def f(x: Any, pattern: Any, *, scale: Any = 2.0) -> Any:
+        out = qd.zeros((), x.dtype)
+        for i in qd.range(pattern.shape[0]):
+            out[()] += scale * x[pattern[i]] ** 2
+        return out
+
+    x, places = jnp.ones(3), jnp.asarray([0, 2])
+    values = qd.sparse_hessian(f, qd.sparsity(f)(x, places))
+    assert values(x, places).tolist() == [4, 4]
+    with pytest.raises(qd.BoundsError, match="index 3 is out of bounds for axis 0 of `x`"):
+        values(x, places + 1)
+
+
+@pytest.mark.cpu  # a failed check is told with the call, not when its results are waited for
+@pytest.mark.full
 def test_checks_of_the_function_are_made() -> None:
     @qd.jit
     def roots(x: Any, at: Any) -> Any:
@@ -216,5 +233,7 @@ def test_a_place_outside_of_an_array_is_told(bounds: str, index: int, written: b
                 out[i, 0] += x[0, k[i]] ** 2  # column 2 of row 0 would be the first one of row 1
         return out if written else out[...].sum()
 
-    with pytest.raises(qd.BoundsError, match=f"index {index} is out of bounds for axis 1"):
+    with pytest.raises(
+        qd.BoundsError, match=f"index {index} is out of bounds for axis 1 of `{'b' if written else 'x'}`"
+    ):
         qd.sparsity(f)(jnp.ones((3, 2)), jnp.asarray([0, index]))
