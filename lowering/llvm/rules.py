@@ -46,10 +46,19 @@ def _lane_max(f: Frame, eqn: Eqn) -> None:
     f.env[eqn.outvars[0]] = f.value(eqn.invars[0])
 
 
+def _lane_count(f: Frame, eqn: Eqn) -> None:
+    f.bind(eqn.outvars[0], [f.scalar.cast("zext", "i1", f.scalar_of(eqn.invars[0]), "i32")])
+
+
+def _lane_rank(f: Frame, eqn: Eqn) -> None:
+    f.bind(eqn.outvars[0], ["0"])
+
+
 RULES: Mapping[str, Rule] = dict.fromkeys((*arithmetic.RULES, *FUNCTIONS), elementwise) | {
     "min": _extreme, "max": _extreme, "div": _div, "quotient": emit_quotient, "load": memory.load,
     "store": memory.store, "cell": private.allocate,
-    "lane_max": _lane_max, "bound": checks.bound, "check": checks.check,
+    "lane_max": _lane_max, "lane_count": _lane_count, "lane_rank": _lane_rank,
+    "bound": checks.bound, "check": checks.check,
     "if": control.emit_if, "for": control.emit_for, "while": control.emit_while,
 }  # fmt: skip
 

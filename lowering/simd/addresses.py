@@ -82,7 +82,7 @@ def _term_stride(f: LaneFrame, term: Term) -> int | None:
         return 0 if all(_term_stride(f, t) == 0 for t in term.dividend.terms) else None
     assert not isinstance(term, Flipped)  # the emitter's forms are made without them
     if term is f.facts.task.index:
-        return 0 if f.is_scalar else 1 if f.neighbours else None
+        return 0 if f.is_scalar else 1
     return 0 if f.is_uniform(term) else None
 
 

@@ -23,9 +23,13 @@ class LaneCarries(Carries):
     value with which each lane left.
     """
 
-    def __init__(self, f: LaneFrame, eqn: Eqn, initial: Sequence[Atom], params: Sequence[Var]) -> None:
+    def __init__(
+        self, f: LaneFrame, eqn: Eqn, initial: Sequence[Atom], params: Sequence[Var], flag: int | None = None
+    ) -> None:
         super().__init__(f, eqn, initial, params)
         self.lanes = f
+        self.flag = flag
+        """Position of the carry that says which lanes are in the loop, if there is one."""
         self.uniform = [f.is_uniform(p) for p in params]
         self.kept = [
             u and not f.is_uniform(out) and out in f.facts.used
@@ -48,7 +52,7 @@ class LaneCarries(Carries):
             if self.kept[n]:
                 self.remembered[n] = self._remember(n, body, live)
             # a value that is dead after the loop needs no blending
-            if not self.uniform[n] and out in self.f.facts.used:
+            if not self.uniform[n] and (out in self.f.facts.used or n == self.flag):
                 self.values[n] = self.lanes.blended(live, param.dtype, self.values[n], before[n])
 
     def _remember(self, n: int, body: Block, live: Mask) -> list[str]:

@@ -25,7 +25,7 @@ from lowering.simd.live_lanes import LiveLanes
 from qdtrace.analysis.branches import runs_both
 from qdtrace.analysis.index.induction import conjuncts
 from qdtrace.ir.carries import carried_params
-from qdtrace.ir.primitives import BOUND, CHECK, IF, LOAD
+from qdtrace.ir.primitives import BOUND, CHECK, IF, LANE_COUNT, LOAD
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Var
 from qdtrace.ir.walk import is_rare
 
@@ -191,11 +191,14 @@ def _divergent_while(f: LaneFrame, eqn: Eqn) -> None:
     """Emits a `while` whose mask of live lanes narrows until none is left.
 
     Uniform parts of the condition are scalar branches. Quiet loops test only now and then whether a lane is live: their
-    useless iterations cost less than the tests.
+    useless iterations cost less than the tests. Lanes that are refilled carry whether they are live, and count that.
     """
     text, (test, body) = f.text, eqn.blocks
     quiet = is_quiet(eqn)
-    carries = LaneCarries(f, eqn, eqn.invars, body.params)
+    common, own = _conjuncts(f, test)
+    counted = [e.invars[0] for e in test.eqns if e.primitive is LANE_COUNT]
+    flag = next((n for n, p in enumerate(test.params) if own == counted == [p] and not f.has_numbers), None)
+    carries = LaneCarries(f, eqn, eqn.invars, body.params, flag)
     loop, inside, done = text.fresh_label("while"), text.fresh_label("body"), text.fresh_label("done")
     entered = LiveLanes.of(f, [f.mask_of(f.mask, v) for v in range(f.vectors)])
     before = text.label
@@ -203,15 +206,17 @@ def _divergent_while(f: LaneFrame, eqn: Eqn) -> None:
     text.begin(loop)
     phis = Phis(f, before)
     counter = phis.add("i32", "0") if quiet else ""
-    live = entered.carried(phis)
+    live = entered.carried(phis) if flag is None else entered
     carries.open(phis)
-    with f.region(live.mask(nonempty=not quiet)):
+    with f.region(live.mask(nonempty=not quiet) if flag is None else f.mask):
         carries.bind(test.params)
         f.emit(test.eqns)
         held = carries.flat()
-        common, own = _conjuncts(f, test)
-        for condition in own:
-            live = live.narrowed(f.vectors_of(condition))
+        if flag is not None:
+            live = LiveLanes(f, f.narrowed(f.mask, f.vectors_of(own[0])))
+        else:
+            for condition in own:
+                live = live.narrowed(f.vectors_of(condition))
         goes_on = [f.scalar_of(c) for c in common] + ([] if quiet else [live.any()])
         tested = text.label
         text.branch(_all(f, goes_on), inside, done)
@@ -221,7 +226,7 @@ def _divergent_while(f: LaneFrame, eqn: Eqn) -> None:
             carries.bind(body.params)
             f.emit(body.eqns)
             carries.step_in(body, mask)
-            after = [*live.registers, *carries.flat()]
+            after = [*(live.registers if flag is None else ()), *carries.flat()]
     if not quiet:
         poll_in(f, eqn)
         phis.close(after, text.label)

@@ -25,12 +25,11 @@ from lowering.simd.accumulation.thread_copies import emit_merge
 from lowering.simd.divergence.blocks import KEPT_BYTES, define_rows_in_parts, emit_blocks, shared_memory
 from lowering.simd.divergence.ordering import define_order_numbers
 from lowering.simd.divergence.probe import ProbePlan, plan_probe
-from lowering.simd.divergence.refill import Refill, emit_refilled
 from lowering.simd.divergence.spread import counted_loop, define_driver
 from lowering.simd.frame import LaneFrame
 from lowering.simd.plan import Plan, plan_task
 from lowering.simd.rules import SCALAR_RULES, emit_eqns
-from lowering.simd.steps import emit_steps
+from lowering.simd.steps import emit_step, emit_steps
 from lowering.tables import CACHE_LINE
 from qdtrace.analysis.index.trips import static_bounds
 from qdtrace.frozen import frozen
@@ -72,30 +71,30 @@ def emit_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> Ta
     """Returns the code of a task for a target."""
     plan = plan_task(task, target, options)
     facts, shape, accumulation, module = plan.facts, plan.shape, plan.accumulation, Module()
-    refill, blocks = (plan.apart or plan).divergence.refill, plan.divergence.blocks
+    divergence, blocks = (plan.apart or plan).divergence, plan.divergence.blocks
+    refill, refilled = divergence.refill, divergence.refilled
     aliases = alias_metadata(facts, module)
     attributes = f"nounwind {target.vector_attributes}"
 
-    def function(of: PartPlan | Plan = plan, lanes: tuple[int, int] | None = None, *, apart: bool = False) -> _Function:
+    def function(of: PartPlan | Plan = plan, lanes: tuple[int, int] | None = None) -> _Function:
         width, vectors = lanes or (of.shape.width, of.shape.vectors)
-        uniformity = of.divergence.out_of_step if apart and isinstance(of, Plan) else of.uniformity
         frame = LaneFrame(
             Text(module, attributes), of.facts, target, options.fast_math, emit_eqns,
-            width=width, vectors=vectors, uniformity=uniformity, row=of.shape.row,
+            width=width, vectors=vectors, uniformity=of.uniformity, row=of.shape.row,
             accumulation=of.accumulation if isinstance(of, ProbePlan) else accumulation,
         )  # fmt: skip
         frame.inner = of.shape.inner
         return _Function(frame, plan, aliases if of is plan else alias_metadata(of.facts, module))
 
-    if refill is None:
+    if refill is None or refilled is None:
         functions = [function(plan if blocks is None else blocks.rows).task()]
     elif not refill.measures and plan.apart is None:
-        functions = [function(apart=True).task(refill=refill)]
+        functions = [function(refilled).task(refills=True)]
     else:
         functions = [
             function(plan_probe(plan, counted_loop(plan, refill))).task("qd_probe"),
             function().task("qd_masked"),
-            function(plan.apart or plan, apart=True).task("qd_refilled", refill=refill),
+            function(refilled).task("qd_refilled", refills=True),
         ]
         define_driver(plan, refill, module, attributes)
     if blocks is not None:
@@ -188,7 +187,7 @@ class _Function:
         more = "".join(f", ptr noalias {register}" for register in self.shared)
         return self._rendered(name, f"ptr noalias %refs, i64 %lo, i64 %hi, ptr noalias %slot{more}")
 
-    def task(self, name: str = "qd_task", *, refill: Refill | None = None) -> str:
+    def task(self, name: str = "qd_task", *, refills: bool = False) -> str:
         """Returns `qd_task` or a variant of it."""
         f, text, task, blocks = self.frame, self.text, self.facts.task, self.plan.divergence.blocks
         kept = KEPT_BYTES if blocks is not None and blocks.spans is not None else 0
@@ -197,8 +196,11 @@ class _Function:
         # `qd_bounds` has evaluated and checked dynamic bounds before: a chunk may already see stores of other chunks.
         bounds = self.plan.facts.task.start, self.plan.facts.task.stop
         asked = any(isinstance(a, Var) for a in bounds) and task.kind != "serial"
-        measured = ["%slot"] * (len(self.facts.refs) - self.facts.ref_count)
-        self.shared = measured if blocks is None else shared_memory(f, blocks)
+        if refills:
+            self.shared = [text.slot("[2 x i64]", 8)]
+        else:
+            measured = ["%slot"] * (len(self.facts.refs) - self.facts.ref_count)
+            self.shared = measured if blocks is None else shared_memory(f, blocks)
         self._open(self.facts.used, checks=not asked)
         open_accumulators(f, self.aliases[1])
         f.parameters = dict.fromkeys(self.shared, "ptr")
@@ -206,9 +208,10 @@ class _Function:
         f.split = is_long(f, task.body)
         if task.kind == "serial":
             f.emit(task.body.eqns)
-        elif refill is not None:
-            f.neighbours = False
-            emit_refilled(f, refill)
+        elif refills:
+            for n, end in enumerate(("%lo", "%hi")):
+                text.do(f"store i64 {end}, ptr {text.op(f'getelementptr i64, ptr {self.shared[0]}, i64 {n}')}")
+            emit_step(f, "0")
         elif blocks is not None:
             emit_blocks(f, blocks, self.shared)
         else:

@@ -63,8 +63,6 @@ class LaneFrame(Frame):
         self.row_number = ""
         """Register of the row's number, as i64, if steps keep to rows."""
         self.mask: Mask = ALL
-        self.neighbours = True
-        """True if lanes hold consecutive iterations of the task."""
         loops = {e for e in facts.task.body.eqns if e.primitive.loops}
         self.alike = facts.ordered and uniformity.divergent <= loops
         """True if nearly always all lanes are active or none is."""
@@ -232,6 +230,9 @@ class LaneFrame(Frame):
 
     def any(self, vectors: Sequence[str]) -> str:
         """Returns whether some lane of some vector is active, as i1."""
+        count = self._cache.get(("active", tuple(vectors)))
+        if count is not None:
+            return self.text.op(f"icmp ne i64 {count}, 0")
         bits, total = self.vector.bits, vectors[0]
         for other in vectors[1:]:
             total = self.text.op(f"or {bits} {total}, {other}")
@@ -251,6 +252,21 @@ class LaneFrame(Frame):
         bits = f"i{self.width}"
         number = self.text.op(f"bitcast {self.vector.bits} {mask} to {bits}")
         return self.scalar.cast("zext", bits, self.scalar.intrinsic("ctpop", bits, number), "i64")
+
+    def ranks(self, masks: Sequence[str]) -> list[str]:
+        """Returns the number of active lanes before each lane, as vectors of i32 that are valid in active lanes."""
+        text, i32, bits = self.text, self.lanes.of("i32"), self.vector.bits
+        numbers, symbol = text.slot(i32), f"llvm.masked.expandload.v{self.width}i32"
+        text.do(f"store {i32} {self.lanes.range('i32')}, ptr {numbers}")
+        text.module.declare(symbol, i32, f"ptr, {bits}, {i32}")
+        found: list[str] = []
+        before = ""
+        for mask in masks:
+            rank = text.op(f"call {i32} @{symbol}(ptr {numbers}, {bits} {mask}, {i32} zeroinitializer)")
+            found.append(text.op(f"add {i32} {rank}, {self.spread('i32', before)}") if before else rank)
+            count = text.op(f"trunc i64 {self.active(mask)} to i32")
+            before = text.op(f"add i32 {before}, {count}") if before else count
+        return found
 
     def where_active(self, condition: str) -> str:
         """Returns a condition (i1) that is false if no lane is active."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from qdtrace.analysis.cost import operations
 from qdtrace.frozen import frozen
 from qdtrace.ir.memory import indices_of
-from qdtrace.ir.primitives import LOAD, STORE, Effect
+from qdtrace.ir.primitives import LANE_COUNT, LOAD, STORE, Effect
 from qdtrace.ir.program import Block, Eqn, Var, is_global, is_local, ref_type
 from qdtrace.ir.types import DType, ScalarType
 from qdtrace.ir.walk import free_vars, is_rare, walk_inside, walk_nested, walk_often
@@ -130,4 +130,4 @@ def is_quiet(eqn: Eqn) -> bool:
 
 
 def _is_loud(prim: Primitive) -> bool:
-    return prim.loops or prim.is_function or bool(prim.effects - {Effect.LANES})
+    return prim.loops or prim.is_function or prim is LANE_COUNT or bool(prim.effects - {Effect.LANES})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from lowering.llvm import rules
@@ -51,6 +52,17 @@ def _lane_max(f: LaneFrame, eqn: Eqn) -> None:
     f.bind(eqn.outvars[0], [f.most(d, each)])
 
 
+def _lane_count(f: LaneFrame, eqn: Eqn) -> None:
+    masks = f.narrowed(f.mask, f.vectors_of(eqn.invars[0]))
+    total = reduce(lambda a, b: f.text.op(f"add i64 {a}, {b}"), map(f.active, masks))
+    f.remember(("active", masks), total)
+    f.bind(eqn.outvars[0], [f.text.op(f"trunc i64 {total} to i32")])
+
+
+def _lane_rank(f: LaneFrame, eqn: Eqn) -> None:
+    f.bind(eqn.outvars[0], f.ranks(f.narrowed(f.mask, f.vectors_of(eqn.invars[0]))))
+
+
 def _div(f: LaneFrame, eqn: Eqn) -> None:
     if f.row is None or not _of_row(f, eqn, f.row):
         rules.elementwise(f, eqn)
@@ -93,7 +105,7 @@ SCALAR_RULES: Mapping[str, Rule] = {**rules.RULES, **_SHARED}
 LANE_RULES: Mapping[str, Rule] = {
     **SCALAR_RULES, "select": _select, "div": _div, "rem": _rem, "shift_right_logical": _rem, "and": _rem,
     "load": memory.load, "store": memory.store, "cell": private.allocate, "bound": checks.bound, "check": checks.check,
-    "lane_max": _lane_max,
+    "lane_max": _lane_max, "lane_count": _lane_count, "lane_rank": _lane_rank,
     "if": control.emit_if, "for": control.emit_for, "while": control.emit_while,
 }  # fmt: skip
 

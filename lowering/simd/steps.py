@@ -31,7 +31,8 @@ def _span(f: LaneFrame, start: str, stop: str, twice: bool) -> None:
         _loop(f, start, stop, masked=True)
 
 
-def _step(f: LaneFrame, index: str, mask: Mask) -> None:
+def emit_step(f: LaneFrame, index: str, mask: Mask = ALL) -> None:
+    """Emits the iterations of one step of vectors, the first of which is `index`."""
     task = f.facts.task
     assert task.index is not None
     with f.region(mask):
@@ -43,7 +44,7 @@ def _loop(f: LaneFrame, start: str, stop: str, masked: bool) -> None:
     """Emits steps of all lanes from `start` while below `stop`."""
     with f.text.counted(start, stop, f.width * f.vectors, unroll=None) as index:
         poll_in_step(f)
-        _step(f, index, _lanes_of_step(f, index, stop) if masked else ALL)
+        emit_step(f, index, _lanes_of_step(f, index, stop) if masked else ALL)
 
 
 def _lanes_of_step(f: LaneFrame, index: str, stop: str) -> Mask:
@@ -82,7 +83,7 @@ def _full_vectors_then_rest(f: LaneFrame, start: str, stop: str) -> None:
     rest, done = text.fresh_label("rest"), text.fresh_label("finish")
     text.branch(text.op(f"icmp slt i64 {full}, {stop}"), rest, done)
     text.begin(rest)
-    _step(f, full, lanes_below(f, full, stop))
+    emit_step(f, full, lanes_below(f, full, stop))
     text.jump(done)
     text.begin(done)
 

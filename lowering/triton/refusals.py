@@ -30,7 +30,7 @@ _NEVER = {
     "while": "a while loop",
     "cell": "a private array",
     "atomic": "the old value of an atomic update",
-    "lane_max": "iterations that wait for each other",
+    **dict.fromkeys(("lane_max", "lane_count", "lane_rank"), "iterations that wait for each other"),
     "nextafter": "`nextafter`",
 }
 

@@ -12,7 +12,7 @@ from collections import defaultdict
 
 from qdtrace.frozen import frozen
 from qdtrace.ir.dataflow import flows, reached
-from qdtrace.ir.primitives import ATOMIC, CELL, FOR, LANE_MAX, LOAD, WHILE
+from qdtrace.ir.primitives import ATOMIC, CELL, FOR, LANE_COUNT, LANE_MAX, LANE_RANK, LOAD, WHILE
 from qdtrace.ir.program import Atom, Eqn, Literal, Task, Var, is_local
 from qdtrace.ir.walk import walk_eqns
 
@@ -52,9 +52,9 @@ def analyse_uniformity(
                 after[atom].append(eqn.index)
             for source, target in flows(eqn):
                 after[source].append(target)
-        elif prim is ATOMIC or (prim is LOAD and is_local(eqn.invars[0])):
+        elif prim in (ATOMIC, LANE_RANK) or (prim is LOAD and is_local(eqn.invars[0])):
             roots += eqn.outvars
-        elif eqn.outvars and prim not in (CELL, LANE_MAX):
+        elif eqn.outvars and prim not in (CELL, LANE_COUNT, LANE_MAX):
             for atom in eqn.invars:
                 if atom.__class__ is Var:  # literals are slow to hash
                     after[atom] += eqn.outvars

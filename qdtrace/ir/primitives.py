@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from qdtrace.frozen import frozen
 from qdtrace.ir import type_rules as rule
-from qdtrace.ir.type_rules import ANY, BITS, FLOAT, INT, NUMBER, elementwise
+from qdtrace.ir.type_rules import ANY, BITS, FLOAT, INT, NUMBER, TRUTH, elementwise
 from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
@@ -177,6 +177,10 @@ SHIFT_LEFT, SHIFT_RIGHT_LOGICAL, SHIFT_RIGHT_ARITHMETIC = _rows(
 POPULATION_COUNT, CLZ = _rows("population_count clz", elementwise(1, *INT), **_no_slope)
 SELECT = _row("select", rule.select, finite_slope=True, slope_reads=((), (0,), (0,)), **_any)
 LANE_MAX = _row("lane_max", elementwise(1, *INT), Effect.LANES, **_no_slope)
+LANE_COUNT, LANE_RANK = [
+    _row(name, elementwise(1, *TRUTH, result=DType.i32), Effect.LANES, **_no_slope)
+    for name in ("lane_count", "lane_rank")
+]
 CONVERT = _row("convert", rule.convert, param_names=("dtype",), finite_slope=True, slope_reads=((),))
 BITCAST = _row("bitcast", rule.bitcast, param_names=("dtype",), **_steps)
 CUSTOM = _row("custom", rule.custom, param_names=("rule", "result"), cost=0)

@@ -27,6 +27,7 @@ Kind = tuple[Callable[[DType], bool], str]
 FLOAT: Kind = (lambda d: d.is_float, "float")
 INT: Kind = (lambda d: d.is_integer, "integer")
 BITS: Kind = (lambda d: not d.is_float, "integer or bool")
+TRUTH: Kind = (lambda d: d is DType.bool, "bool")
 NUMBER: Kind = (lambda d: d is not DType.bool, "number")
 ANY: Kind = (lambda d: True, "any")
 """A predicate for the dtypes that an elementwise operation takes, and their name in messages."""

@@ -20,7 +20,7 @@ _FRAMED = {"quotient"}
 """Elementwise, but with a branch."""
 _ELSEWHERE = {
     "load", "store", "accum", "atomic", "cell", "for", "while", "if", "bound", "check", "custom", "lane_max",
-    "platform", "tell",
+    "lane_count", "lane_rank", "platform", "tell",
 }  # fmt: skip
 _POWERS = (0, 1, 2, 5, -3)
 

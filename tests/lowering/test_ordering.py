@@ -142,3 +142,18 @@ def test_lane_max_is_the_largest_of_active_lanes(target):
     assert (got[n <= 50] == -1).all()
     assert (got[n > 50] >= n[n > 50]).all()
     assert set(got[n > 50]) <= set(n[n > 50])
+
+
+@pytest.mark.parametrize("target", ["avx512", "avx2", "portable"])
+def test_lanes_are_counted_and_ranked_among_active_ones(target):
+    numbers = "q: bool = lt a 80:i32\n      b: i32 = lane_count q\n      c: i32 = lane_rank q"
+    text = LANES.replace("b: i32 = lane_max a", numbers)
+    text = text.replace("store y b i", "d: i32 = mul b 100:i32\n      e: i32 = add d c\n      store y e i")
+    n = np.random.default_rng(0).integers(0, 100, 128).astype(np.int32)
+    (got,) = execute(parse_program(text.replace("100", "128")), [n], target, EmitOptions())
+    inside, width = (n > 50) & (n < 80), plan_task(parse_program(text).tasks[0], Target.named(target)).shape
+    for k in range(0, 128, width.width * width.vectors):
+        lanes = slice(k, k + width.width * width.vectors)
+        counts, ranks = np.divmod(got[lanes][inside[lanes]], 128)
+        assert (counts == len(counts)).all()
+        assert ranks.tolist() == list(range(len(ranks)))

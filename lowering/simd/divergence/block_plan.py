@@ -47,15 +47,20 @@ class PartFacts(DerivedFacts):
 
 
 @mutable(eq=False)
-class OrderedFacts(PartFacts):
-    """Facts about a part that runs iterations of the whole task in another order."""
-
-    ordered: ClassVar[bool] = True
+class OnceFacts(PartFacts):
+    """Facts about a part that runs each iteration of the whole task once, in another order."""
 
     @cached_property
     def exclusive_accums(self) -> frozenset[Var]:
-        """The references of the whole task: each iteration runs once, in any order."""
+        """The references of the whole task."""
         return self.whole.exclusive_accums
+
+
+@mutable(eq=False)
+class OrderedFacts(OnceFacts):
+    """Facts about a part that runs iterations in the order of their trip counts."""
+
+    ordered: ClassVar[bool] = True
 
 
 @frozen(eq=False)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lowering.simd.divergence.block_plan import BlockPlan, plan_blocks
+from lowering.simd.divergence.block_plan import BlockPlan, PartPlan, plan_blocks
 from lowering.simd.divergence.ordering import find_ordering
 from lowering.simd.divergence.refill import Refill, find_refill
-from qdtrace.analysis.uniformity import Uniformity, analyse_uniformity
+from lowering.simd.divergence.refill_task import plan_refill
 from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ class Divergence:
     """The choice for one task. `refill` excludes `blocks`."""
 
     refill: Refill | None
+    refilled: PartPlan | None
+    """The plan of the task whose lanes are refilled."""
     blocks: BlockPlan | None
-    out_of_step: Uniformity
-    """Uniformity of lanes that are refilled one by one, so that values of loops differ between them."""
 
     @property
     def is_masks(self) -> bool:
@@ -61,5 +61,4 @@ def choose_divergence(
         ordering = None if refill is not None else find_ordering(lanes, shape.vectors)
         if ordering is not None:
             blocks = plan_blocks(facts, accumulation, shape, ordering, target, options)
-    apart = lanes.uniformity if refill is None else analyse_uniformity(facts.task, varying=refill.in_lanes)
-    return Divergence(refill, blocks, apart)
+    return Divergence(refill, None if refill is None else plan_refill(facts, refill, shape), blocks)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from lowering.simd.derived_facts import DerivedFacts
 from lowering.simd.divergence.refill import find_refill
+from lowering.simd.divergence.refill_task import state_of
 from qdtrace.analysis.cost import code_size
 from qdtrace.frozen import mutable
 from qdtrace.ir.primitives import CELL, FOR, IF, TELL, WHILE
@@ -189,10 +190,10 @@ class _Flattening(Copier):
     def loop(self) -> Eqn:
         """Returns the one loop."""
         outer, inner = self.outer, self.inner
-        types = [a.type for a in _state(outer)], [a.type for a in _state(inner)], [v.type for v in self.kept]
+        types = [a.type for a in state_of(outer)], [a.type for a in state_of(inner)], [v.type for v in self.kept]
         hints = [v.hint for v in _params(outer)], [v.hint for v in _params(inner)], [v.hint for v in self.kept]
         inside = literal(False, DType.bool)
-        initials = (inside, *_state(outer), *(literal(0, t.dtype) for t in (*types[1], *types[2])))
+        initials = (inside, *state_of(outer), *(literal(0, t.dtype) for t in (*types[1], *types[2])))
 
         def params() -> _State:
             groups = [[Var(t, h) for t, h in zip(a, b, strict=True)] for a, b in zip(types, hints, strict=True)]
@@ -271,7 +272,7 @@ class _Flattening(Copier):
         for eqn in step.block.eqns[: step.at]:
             self.visit(eqn)
         if step.eqn is self.inner:
-            state = list(self.atoms(_state(self.inner)))
+            state = list(self.atoms(state_of(self.inner)))
             return [self._goes_on(self.inner, state), *state, *self.atoms(tuple(self.kept))]
         condition = self.atom(step.eqn.invars[0])
         made = {v for s in self.way[depth + 1 :] for e in s.block.eqns[: s.at] for v in e.outvars}
@@ -301,11 +302,6 @@ class _Flattening(Copier):
         for eqn in step.block.eqns[step.at + 1 :]:
             self.visit(eqn)
         return self.atoms(step.block.results)
-
-
-def _state(loop: Eqn) -> tuple[Atom, ...]:
-    """Returns the initial state of a loop: the index of a `for`, and the carries."""
-    return (loop.invars[0], *loop.initials) if loop.primitive is FOR else loop.initials
 
 
 def _params(loop: Eqn) -> tuple[Var, ...]:

@@ -26,6 +26,7 @@ from lowering.llvm.host import Cell, function
 from lowering.simd.critical_path import cycles
 from lowering.tables import FIELD
 from qdtrace.analysis.cost import operations
+from qdtrace.analysis.uniformity import analyse_uniformity
 from qdtrace.ir.program import Block
 from qdtrace.ir.walk import walk_eqns
 
@@ -62,9 +63,10 @@ def define_driver(plan: Plan, refill: Refill, module: Module, attributes: str) -
     step, width = shape.width * shape.vectors, shape.width
     other = plan.apart or plan
     in_step = cycles(plan.uniformity.varying, counted_loop(plan, refill), shape.vectors)
-    apart = cycles(other.divergence.out_of_step.varying, refill.loop, other.shape.vectors)
+    out_of_step = analyse_uniformity(other.facts.task, varying=refill.in_lanes)
+    apart = cycles(out_of_step.varying, refill.loop, other.shape.vectors)
     outer = cycles(plan.uniformity.varying, plan.nest[0], shape.vectors) - in_step if plan.nest else 0.0
-    around = Block((), (*refill.before, *refill.after), ())
+    around = Block((), (*refill.shared, *refill.before, *refill.after), ())
     memory = sum(bool(e.primitive.effects) for e in walk_eqns(around))
     element = ELEMENT + (operations(around) + ACCESS * memory) / 4
     each_lane = GAIN[0] * (apart * 8 / 7 + STEP) / width

@@ -19,7 +19,7 @@ from qdtrace.analysis.uniformity import Uniformity, analyse_uniformity
 from qdtrace.frozen import frozen, mutable
 from qdtrace.ir.carries import carried_params
 from qdtrace.ir.memory import indices_of, reference
-from qdtrace.ir.primitives import ACCUM, ADD, AND, ATOMIC, BOUND, FOR, LANE_MAX, LOAD, MAX, MIN, OR, SUB
+from qdtrace.ir.primitives import ACCUM, ADD, AND, ATOMIC, BOUND, FOR, LOAD, MAX, MIN, OR, SUB
 from qdtrace.ir.program import Block, Eqn, Task, Var, is_local
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import is_innermost, used_in_block, walk_eqns, walk_inside, walk_often
@@ -153,7 +153,7 @@ def _trips_are_apart(facts: TaskFacts, loop: Eqn, uniformity: Uniformity, sums: 
     accesses: dict[Var, list[Eqn]] = {}
     for eqn in walk_inside(loop):
         prim = eqn.primitive
-        if prim in (ATOMIC, LANE_MAX) or (prim.effects and not prim.is_access and prim is not BOUND):
+        if prim is ATOMIC or (prim.effects and not prim.is_access and prim is not BOUND):
             return False
         if not prim.is_access:
             continue
