@@ -43,10 +43,14 @@ class Carries:
         self.initial = [f.operands(p, a) for p, a in zip(params, initial, strict=True)]
         self.values: list[list[str]] = []
 
+    def type_of(self, param: Var) -> str:
+        """Returns the type of the phis of a parameter."""
+        return self.f.ops(param).type(param.dtype)
+
     def open(self, phis: Phis) -> None:
         """Adds the phis at the start of the loop's block."""
         for param, initial in zip(self.params, self.initial, strict=True):
-            type_ = self.f.ops(param).type(param.dtype)
+            type_ = self.type_of(param)
             self.values.append([phis.add(type_, i) for i in initial])
 
     def bind(self, params: Sequence[Var]) -> None:
@@ -68,7 +72,7 @@ class Carries:
 
     def flat_types(self) -> list[str]:
         """Returns the types in the order of the phis."""
-        types = [self.f.ops(param).type(param.dtype) for param in self.params]
+        types = map(self.type_of, self.params)
         return joined([[t] * len(group) for t, group in zip(types, self.initial, strict=True)])
 
     def finish(self, registers: Sequence[str]) -> None:

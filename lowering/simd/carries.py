@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from lowering.llvm.arithmetic import RULES
 from lowering.llvm.carries import Carries, Phis, joined
+from lowering.simd.live_lanes import LiveLanes
 from qdtrace.ir.primitives import ADD, SUB
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Var
 
@@ -29,7 +30,9 @@ class LaneCarries(Carries):
         super().__init__(f, eqn, initial, params)
         self.lanes = f
         self.flag = flag
-        """Position of the carry that says which lanes are in the loop, if there is one."""
+        """Position of the carry that says which lanes are in the loop, if there is one; its phis are `LiveLanes`."""
+        if flag is not None:
+            self.initial[flag] = [*LiveLanes.of(f, f.narrowed(f.mask, self.initial[flag])).registers]
         self.uniform = [f.is_uniform(p) for p in params]
         self.kept = [
             u and not f.is_uniform(out) and out in f.facts.used
@@ -44,6 +47,23 @@ class LaneCarries(Carries):
         for param, initial in zip(self.params, self.initial_kept, strict=True):
             self.remembered.append([phis.add(self.lanes.vector.type(param.dtype), i) for i in initial])
 
+    @property
+    def live(self) -> LiveLanes:
+        """Returns the lanes that are in the loop, as the flag says."""
+        assert self.flag is not None
+        return LiveLanes(self.lanes, tuple(self.values[self.flag]))
+
+    def type_of(self, param: Var) -> str:
+        """Returns the type of the phis of a parameter."""
+        is_flag = self.flag is not None and param is self.params[self.flag]
+        return LiveLanes(self.lanes, ()).type if is_flag else super().type_of(param)
+
+    def bind(self, params: Sequence[Var]) -> None:
+        """Binds parameters to the current values."""
+        super().bind(params)
+        if self.flag is not None:
+            self.f.bind(params[self.flag], self.live.masks)
+
     def step_in(self, body: Block, live: Mask) -> None:
         """Makes the results of an iteration the current values, in the lanes that ran it."""
         before = self.values
@@ -52,7 +72,9 @@ class LaneCarries(Carries):
             if self.kept[n]:
                 self.remembered[n] = self._remember(n, body, live)
             # a value that is dead after the loop needs no blending
-            if not self.uniform[n] and (out in self.f.facts.used or n == self.flag):
+            if n == self.flag:
+                self.values[n] = [*LiveLanes(self.lanes, tuple(before[n])).narrowed(self.values[n]).registers]
+            elif not self.uniform[n] and out in self.f.facts.used:
                 self.values[n] = self.lanes.blended(live, param.dtype, self.values[n], before[n])
 
     def _remember(self, n: int, body: Block, live: Mask) -> list[str]:
@@ -93,6 +115,8 @@ class LaneCarries(Carries):
         left = iter(registers)
         main = [[next(left) for _ in group] for group in self.initial]
         kept = [[next(left) for _ in group] for group in self.initial_kept]
+        if self.flag is not None:
+            main[self.flag] = LiveLanes(self.lanes, tuple(main[self.flag])).masks
         for out, uniform, values, remembered in zip(self.eqn.outvars, self.uniform, main, kept, strict=True):
             if remembered:
                 self.f.bind(out, remembered)

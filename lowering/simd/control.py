@@ -197,7 +197,7 @@ def _divergent_while(f: LaneFrame, eqn: Eqn) -> None:
     quiet = is_quiet(eqn)
     common, own = _conjuncts(f, test)
     counted = [e.invars[0] for e in test.eqns if e.primitive is LANE_COUNT]
-    flag = next((n for n, p in enumerate(test.params) if own == counted == [p] and not f.has_numbers), None)
+    flag = next((n for n, p in enumerate(test.params) if own == counted == [p]), None)
     carries = LaneCarries(f, eqn, eqn.invars, body.params, flag)
     loop, inside, done = text.fresh_label("while"), text.fresh_label("body"), text.fresh_label("done")
     entered = LiveLanes.of(f, [f.mask_of(f.mask, v) for v in range(f.vectors)])
@@ -212,12 +212,13 @@ def _divergent_while(f: LaneFrame, eqn: Eqn) -> None:
         carries.bind(test.params)
         f.emit(test.eqns)
         held = carries.flat()
-        if flag is not None:
-            live = LiveLanes(f, f.narrowed(f.mask, f.vectors_of(own[0])))
-        else:
+        if flag is None:
             for condition in own:
                 live = live.narrowed(f.vectors_of(condition))
-        goes_on = [f.scalar_of(c) for c in common] + ([] if quiet else [live.any()])
+        else:
+            live = carries.live
+        anybody = [] if quiet else [live.any() if flag is None else f.any(f.vectors_of(own[0]))]
+        goes_on = [f.scalar_of(c) for c in common] + anybody
         tested = text.label
         text.branch(_all(f, goes_on), inside, done)
         text.begin(inside)

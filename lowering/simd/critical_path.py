@@ -26,7 +26,7 @@ PORTS = 2
 GATHER = 20
 """The cost of a gather, in operations."""
 DIVISION = 20
-"""Further operations that could begin while a division or square root of floats keeps its port busy."""
+"""Further operations that could begin while a division or square root of 512 bits of floats keeps its port busy."""
 _FUNCTION_SIZE = 20
 """Number of operations of a maths function."""
 
@@ -37,13 +37,13 @@ def vectors_to_fill(loops: Iterable[Eqn], varying: frozenset[Var]) -> float:
     return max([0.0, *(LATENCY * PORTS * p.length / p.operations for p in paths if p.operations)])
 
 
-def cycles(varying: frozenset[Var], loop: Eqn, vectors: int) -> float:
+def cycles(varying: frozenset[Var], loop: Eqn, vectors: int, division: int = DIVISION) -> float:
     """Returns the cycles of a loop's iteration per vector, with so many side by side, by latency or by work."""
     paths = _Paths(varying, loop)
     made = [e for e in walk_inside(loop) if e.outvars and e.outvars[0] in varying]
     gathers = sum(e.primitive is LOAD for e in made)
     divisions = sum(e.primitive in (DIV, SQRT) and e.outvars[0].dtype.is_float for e in made)
-    operations = paths.operations + GATHER * gathers + DIVISION * divisions
+    operations = paths.operations + GATHER * gathers + division * divisions
     return max(operations / PORTS, LATENCY * paths.length / vectors, 1.0)
 
 

@@ -96,7 +96,7 @@ def emit_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> Ta
             function().task("qd_masked"),
             function(refilled).task("qd_refilled", refills=True),
         ]
-        define_driver(plan, refill, module, attributes)
+        define_driver(plan, refill, module, target)
     if blocks is not None:
         define_order_numbers(module, blocks.gain, shape.width * shape.vectors, shape.width)
         if blocks.spans is not None:

@@ -255,18 +255,32 @@ class LaneFrame(Frame):
 
     def ranks(self, masks: Sequence[str]) -> list[str]:
         """Returns the number of active lanes before each lane, as vectors of i32 that are valid in active lanes."""
-        text, i32, bits = self.text, self.lanes.of("i32"), self.vector.bits
-        numbers, symbol = text.slot(i32), f"llvm.masked.expandload.v{self.width}i32"
-        text.do(f"store {i32} {self.lanes.range('i32')}, ptr {numbers}")
-        text.module.declare(symbol, i32, f"ptr, {bits}, {i32}")
+        text, i32 = self.text, self.lanes.of("i32")
         found: list[str] = []
         before = ""
-        for mask in masks:
-            rank = text.op(f"call {i32} @{symbol}(ptr {numbers}, {bits} {mask}, {i32} zeroinitializer)")
+        for rank, mask in zip(map(self._ranks(), masks), masks, strict=True):
             found.append(text.op(f"add {i32} {rank}, {self.spread('i32', before)}") if before else rank)
             count = text.op(f"trunc i64 {self.active(mask)} to i32")
             before = text.op(f"add i32 {before}, {count}") if before else count
         return found
+
+    def _ranks(self) -> Callable[[str], str]:
+        """Returns a function that emits the number of active lanes of a vector before each lane."""
+        text, width, i32, bits = self.text, self.width, self.lanes.of("i32"), self.vector.bits
+        if self.target.has_masks or width > 8:
+            numbers, symbol = text.slot(i32), f"llvm.masked.expandload.v{width}i32"
+            text.do(f"store {i32} {self.lanes.range('i32')}, ptr {numbers}")
+            text.module.declare(symbol, i32, f"ptr, {bits}, {i32}")
+            return lambda mask: text.op(f"call {i32} @{symbol}(ptr {numbers}, {bits} {mask}, {i32} zeroinitializer)")
+        i8, whole, ones = self.lanes.of("i8"), f"i{8 * width}", sum(1 << 8 * k for k in range(1, width))
+
+        def rank(mask: str) -> str:
+            """A product adds to each byte those before it."""
+            each = text.op(f"bitcast {i8} {text.op(f'zext {bits} {mask} to {i8}')} to {whole}")
+            total = text.op(f"bitcast {whole} {text.op(f'mul {whole} {each}, {ones}')} to {i8}")
+            return text.op(f"zext {i8} {total} to {i32}")
+
+        return rank
 
     def where_active(self, condition: str) -> str:
         """Returns a condition (i1) that is false if no lane is active."""

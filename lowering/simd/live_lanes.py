@@ -63,11 +63,14 @@ class LiveLanes:
         total = reduce(lambda a, b: f.text.op(f"or {self.type} {a}, {b}"), self.registers)
         return f.any([self._bits(total)])
 
+    @property
+    def masks(self) -> list[str]:
+        """Returns a mask for each vector, made in the current block."""
+        return list(map(self._bits, self.registers)) if self.frame.has_numbers else list(self.registers)
+
     def mask(self, *, nonempty: bool = True) -> Mask:
         """Returns these lanes as a mask, made in the current block."""
-        if not self.frame.has_numbers:
-            return Mask(self.registers, nonempty)
-        return Mask(tuple(map(self._bits, self.registers)), nonempty, self.registers)
+        return Mask(tuple(self.masks), nonempty, self.registers if self.frame.has_numbers else None)
 
     def _bits(self, register: str) -> str:
         return self.frame.text.op(f"icmp slt {self.type} {register}, zeroinitializer")

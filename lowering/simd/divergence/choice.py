@@ -58,7 +58,8 @@ def choose_divergence(
     refill, blocks = None, None
     if shape.width > 1 and shape.row is None:
         refill = find_refill(lanes, target, reduces=bool(accumulation.slot.nbytes))
-        ordering = None if refill is not None else find_ordering(lanes, shape.vectors)
+        is_first = refill is not None and (target.has_masks or facts.task.hints.get("refill"))
+        ordering = None if is_first else find_ordering(lanes, shape.vectors)
         if ordering is not None:
-            blocks = plan_blocks(facts, accumulation, shape, ordering, target, options)
+            refill, blocks = None, plan_blocks(facts, accumulation, shape, ordering, target, options)
     return Divergence(refill, None if refill is None else plan_refill(facts, refill, shape), blocks)

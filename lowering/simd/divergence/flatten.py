@@ -87,7 +87,7 @@ def flattened(lanes: LaneFacts, target: Target) -> FlatFacts | None:
     A loop pays if few lanes at a time enter it, as it is in a branch, and if its trip costs as much as what is around
     it, which lanes outside run meanwhile. The one that costs most is taken.
     """
-    refill = find_refill(lanes, target, reduces=True)
+    refill = find_refill(lanes, target, reduces=True) if target.has_masks else None
     if refill is None or any(e.primitive in (CELL, TELL) for e in walk_inside(refill.loop)):
         return None
     ways = list(_ways(refill.loop.blocks[-1], ()))

@@ -59,7 +59,7 @@ def find_ordering(lanes: LaneFacts, vectors: int) -> Ordering | None:
     """Returns the ordering of a task's iterations, or None if no trip count is known before the loop, or if lanes
     should stay neighbours."""
     task = lanes.facts.task
-    if task.kind != "range_for" or not lanes.divergent_loops or _has_neighbours_inside(lanes):
+    if task.kind != "range_for" or not lanes.divergent_loops or has_neighbours_inside(lanes):
         return None
     at = next((k for k, e in enumerate(task.body.eqns) if e in lanes.divergent_loops), None)
     found = None if at is None else _trips(task.body.eqns[at])
@@ -105,7 +105,7 @@ def repeatable(eqns: tuple[Eqn, ...], wanted: tuple[Atom, ...], written: frozens
     return found if all(map(is_repeatable, found)) else None
 
 
-def _has_neighbours_inside(lanes: LaneFacts) -> bool:
+def has_neighbours_inside(lanes: LaneFacts) -> bool:
     """Returns whether lanes access neighbouring elements inside a loop, which reordered they would gather."""
     index, varying = lanes.facts.task.index, lanes.uniformity.varying
     for loop in lanes.facts.task.body.eqns:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lowering.simd.divergence.ordering import has_neighbours_inside
 from lowering.simd.lane_facts import LaneFacts, is_quiet
 from qdtrace.analysis.cost import operations
 from qdtrace.analysis.index.trips import trip_count
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from lowering.llvm.target import Target
     from qdtrace.ir.program import Eqn
 
+LEAST_BITS = 256
+"""Vectors that are refilled: in shorter ones few lanes wait."""
 SURE_COST = 200
 """Bodies of at least this cost always refill, as the service is cheap beside them. Others measure trip counts first."""
 SHORT_COST = 256
@@ -55,7 +58,7 @@ def find_refill(lanes: LaneFacts, target: Target, *, reduces: bool) -> Refill | 
     """Returns the parts of a task to refill, or None if its body has another form or gains nothing, or by a hint."""
     task = lanes.facts.task
     hint = task.hints.get("refill")
-    if task.kind != "range_for" or target.vector_bits < 512 or hint is False:
+    if task.kind != "range_for" or target.vector_bits < LEAST_BITS or hint is False:
         return None
     loops = [k for k, e in enumerate(task.body.eqns) if e in lanes.divergent_loops]
     if len(loops) != 1:
@@ -76,8 +79,10 @@ def find_refill(lanes: LaneFacts, target: Target, *, reduces: bool) -> Refill | 
         return None
     cost = sum(map(operations, loop.blocks))
     is_sure = hint or cost >= SURE_COST
-    least = FOR_COST if loop.primitive is FOR else WHILE_COST
-    if reduces and not is_sure and (is_quiet(loop) or cost < least):
+    least = 0 if not reduces else FOR_COST if loop.primitive is FOR else WHILE_COST
+    if not is_sure and (cost < least or (is_quiet(loop) and (reduces or not target.has_masks))):
+        return None
+    if not (hint or target.has_masks) and has_neighbours_inside(lanes):  # loads lane by lane
         return None
     is_uniform = lanes.uniformity.is_uniform
     shared = {e: None for e in before if e.outvars and all(map(is_uniform, e.outvars))}

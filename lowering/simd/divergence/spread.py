@@ -23,7 +23,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lowering.llvm.host import Cell, function
-from lowering.simd.critical_path import cycles
+from lowering.simd.critical_path import DIVISION, cycles
 from lowering.tables import FIELD
 from qdtrace.analysis.cost import operations
 from qdtrace.analysis.uniformity import analyse_uniformity
@@ -32,6 +32,7 @@ from qdtrace.ir.walk import walk_eqns
 
 if TYPE_CHECKING:
     from lowering.llvm.host import I64, Code, NoAlias, Value
+    from lowering.llvm.target import Target
     from lowering.llvm.text import Module
     from lowering.simd.divergence.refill import Refill
     from lowering.simd.plan import Plan
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
 
 PROBE, BLOCK = 4, 60
 """Steps that are counted, unless fewer show a gain of two, and steps that then run by one method."""
-STEP, ELEMENT = 7, 6
-"""Cycles that refilling costs per step of a vector, and per element."""
+STEP, ELEMENT = {True: 7, False: 3}, {True: 6, False: 24}
+"""Cycles that refilling costs per step of a vector, and per element, by whether lanes have masks."""
 ACCESS = 8
 """The cost of a gather or scatter around the loop, in operations."""
 GAIN = (5, 4)
@@ -54,7 +55,7 @@ def counted_loop(plan: Plan, refill: Refill) -> Eqn:
     return plan.nest[1] if plan.nest else refill.loop
 
 
-def define_driver(plan: Plan, refill: Refill, module: Module, attributes: str) -> None:
+def define_driver(plan: Plan, refill: Refill, module: Module, target: Target) -> None:
     """Defines `qd_task` of a task with the functions @qd_probe, @qd_masked and @qd_refilled.
 
     Lanes out of step are slower: counters that are no longer uniform turn loads into gathers.
@@ -62,14 +63,15 @@ def define_driver(plan: Plan, refill: Refill, module: Module, attributes: str) -
     shape = plan.shape
     step, width = shape.width * shape.vectors, shape.width
     other = plan.apart or plan
-    in_step = cycles(plan.uniformity.varying, counted_loop(plan, refill), shape.vectors)
+    division = DIVISION * target.vector_bits // 512
+    in_step = cycles(plan.uniformity.varying, counted_loop(plan, refill), shape.vectors, division)
     out_of_step = analyse_uniformity(other.facts.task, varying=refill.in_lanes)
-    apart = cycles(out_of_step.varying, refill.loop, other.shape.vectors)
-    outer = cycles(plan.uniformity.varying, plan.nest[0], shape.vectors) - in_step if plan.nest else 0.0
+    apart = cycles(out_of_step.varying, refill.loop, other.shape.vectors, division)
+    outer = cycles(plan.uniformity.varying, plan.nest[0], shape.vectors, division) - in_step if plan.nest else 0.0
     around = Block((), (*refill.shared, *refill.before, *refill.after), ())
     memory = sum(bool(e.primitive.effects) for e in walk_eqns(around))
-    element = ELEMENT + (operations(around) + ACCESS * memory) / 4
-    each_lane = GAIN[0] * (apart * 8 / 7 + STEP) / width
+    element = ELEMENT[target.has_masks] + (operations(around) + ACCESS * memory) / 4
+    each_lane = GAIN[0] * (apart * 8 / 7 + STEP[target.has_masks]) / width
     # costs per trip of a lane, per element, per trip for which a lane is waited for, and per entry of a lane
     weights = (each_lane, GAIN[0] * element, GAIN[1] * in_step / width, GAIN[1] * max(0.0, outer) / width)
     each = [round(SCALE * n) for n in weights]
@@ -77,7 +79,7 @@ def define_driver(plan: Plan, refill: Refill, module: Module, attributes: str) -
     def call(c: Code, name: str, *arguments: Value) -> None:
         c.call(f"@{name}", "void", ["ptr", "i64", "i64", "ptr"], arguments)
 
-    @function(attributes)
+    @function(f"nounwind {target.vector_attributes}")
     def qd_task(c: Code, refs: NoAlias, lo: I64, hi: I64, slot: NoAlias) -> None:
         c.give_if(lo >= hi)
         measured, at, block = c.memory("[3 x i64]"), Cell(lo), Cell(c.value(step * BLOCK, "i64"))
