@@ -263,7 +263,18 @@ def test_cheap_loops_have_the_choice_too() -> None:
         )
 
 
-def test_long_bodies_are_always_refilled() -> None:
+@pytest.mark.parametrize(
+    ("loop", "after", "how"),
+    [
+        (12, 0, "divergent loops with lane refill"),
+        (12, 2, "divergent loops with lane refill"),
+        (12, 8, "under masks or with lane refill, as trip counts spread"),
+        (40, 40, "divergent loops with lane refill"),
+    ],
+)
+@pytest.mark.parametrize("target", TARGETS)
+def test_long_bodies_are_always_refilled(loop: int, after: int, how: str, target: str) -> None:
+    """If they are long beside what is around them, or too long for three copies."""
     program = parse_program(
         f"""program settle(x: ref[f32,{N}])
   range_for i in 0:i32 : {N}:i32
@@ -272,13 +283,14 @@ def test_long_bodies_are_always_refilled() -> None:
       m: f32 = abs c
       o: bool = gt m 0.3:f32
       test o
-{_chain("c", "d", 12)}
+{_chain("c", "d", loop)}
       yield d
-    store x r i
+{_chain("r", "e", after).replace("      ", "    ")}
+    store x e i
   return x
 """
     )
-    assert is_refilled(program)
+    assert how in reason(program, target)
 
 
 @pytest.mark.parametrize(("step", "refilled"), [("u: f32 = div t 2.0:f32", True), ("u: f32 = neg t", False)])

@@ -27,8 +27,11 @@ if TYPE_CHECKING:
 
 LEAST_BITS = 256
 """Vectors that are refilled: in shorter ones few lanes wait."""
-SURE_COST = 200
-"""Bodies of at least this cost always refill, as the service is cheap beside them. Others measure trip counts first."""
+SURE_COST, AROUND = 200, 4
+"""Bodies of at least this cost, and so many times that of what is around the loop, always refill, as the service is
+cheap beside them. Others measure trip counts first."""
+THRICE_COST = 1000
+"""The largest cost of a long loop and what is around it of which there are three copies, so that trips are measured."""
 SHORT_COST = 256
 """The largest cost of a loop beside the divergent one, which the service runs for the few lanes that it serves."""
 FOR_COST, WHILE_COST = 20, 100
@@ -78,7 +81,8 @@ def find_refill(lanes: LaneFacts, target: Target, *, reduces: bool) -> Refill | 
     if loop.primitive is FOR and not (isinstance(loop.step, Literal) and int(loop.step.value) == 1):
         return None
     cost = sum(map(operations, loop.blocks))
-    is_sure = hint or cost >= SURE_COST
+    beside = operations(around)
+    is_sure = hint or (cost >= SURE_COST and (AROUND * beside <= cost or cost + beside > THRICE_COST))
     least = 0 if not reduces else FOR_COST if loop.primitive is FOR else WHILE_COST
     if not is_sure and (cost < least or (is_quiet(loop) and (reduces or not target.has_masks))):
         return None
