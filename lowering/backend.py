@@ -63,6 +63,11 @@ class CpuBackend(NativeBackend[LinkedTask]):
         return self.target.has_masks
 
     @property
+    def walks_in_lanes(self) -> bool:
+        """True with AVX-512 and fast gathers."""
+        return self.target.has_masks and self.target.has_fast_gathers
+
+    @property
     def machine(self) -> Machine:
         """The processor as passes know it."""
         return self.target.machine

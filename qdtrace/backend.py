@@ -80,6 +80,11 @@ class Backend(Protocol):
         ...
 
     @property
+    def walks_in_lanes(self) -> bool:
+        """True if lanes that walk through a tree of their own each are faster than one walk after another."""
+        ...
+
+    @property
     def machine(self) -> Machine:
         """The machine that graphs are optimised for."""
         ...
@@ -159,3 +164,8 @@ def backend(name: str) -> Backend:
 def has_masks() -> bool:
     """Returns whether vectors of this processor have registers for masks, so that lanes that wait cost little."""
     return backend("cpu").has_masks
+
+
+def walks_in_lanes() -> bool:
+    """Returns whether lanes of this processor walk through trees of their own faster than one after another."""
+    return backend("cpu").walks_in_lanes

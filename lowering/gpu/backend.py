@@ -89,6 +89,11 @@ class GpuBackend(NativeBackend[LoadedTask]):
         return False
 
     @property
+    def walks_in_lanes(self) -> bool:
+        """True: a thread has one lane."""
+        return True
+
+    @property
     def machine(self) -> Machine:
         """The device as passes know it."""
         return self.device.machine

@@ -94,6 +94,11 @@ class Target:
         return self.has_masks or (self.vector_bits == 256 and _makes_gathers(self))
 
     @property
+    def has_fast_gathers(self) -> bool:
+        """Returns whether gathers take less than loads one by one: AMD's have instructions that take as much."""
+        return self.has_gathers and not self.cpu.startswith("znver")
+
+    @property
     def vector_attributes(self) -> str:
         """Returns LLVM's attributes of functions with vectors: their width, and a stack that is aligned to them.
 

@@ -11,7 +11,7 @@ import numpy as np
 from qdtrace.algorithms.block_walks import walk_blocks
 from qdtrace.algorithms.levels import larger, smaller
 from qdtrace.algorithms.pair_walks import walk_pairs
-from qdtrace.backend import has_masks
+from qdtrace.backend import walks_in_lanes
 from qdtrace.errors import TraceTypeError, TraceValueError
 from qdtrace.trace.cells import local
 from qdtrace.trace.conditions import when
@@ -69,7 +69,7 @@ def _walk(tree: Levels, count: int, what: str, is_any: Any, bound: Bound, test: 
     if not tree.items.shape[0]:
         return jnp.int32(-1), nothing
     found, value = local(jnp.int32(-1)), local(nothing)
-    in_blocks = not has_masks()  # vectors of lanes with masks walk through pairs in half of the time
+    in_blocks = not walks_in_lanes()  # those walk through pairs
     is_narrow = jax.lax.platform_dependent(cpu=lambda: np.bool_(in_blocks), default=lambda: np.False_)
 
     def tested(item: Any) -> Any:

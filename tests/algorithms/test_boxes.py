@@ -166,7 +166,7 @@ def test_the_walk_of_this_processor(monkeypatch, wide):
     """Vectors with masks walk through pairs of boxes, other processors through blocks."""
     if jax.default_backend() != "cpu":
         pytest.skip("a GPU walks through pairs")
-    monkeypatch.setattr(walks, "has_masks", lambda: wide)
+    monkeypatch.setattr(walks, "walks_in_lanes", lambda: wide)
     monkeypatch.setattr(walks, "walk_blocks" if wide else "walk_pairs", lambda *_: jnp.int32(-1))
     low, high, places = random_boxes(3, 61)
     agrees_with_all(low, high, places)

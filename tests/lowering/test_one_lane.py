@@ -144,6 +144,11 @@ def test_gathers_are_instructions_where_they_are_fast(cpu: str, gathers: bool) -
     assert replace(Target.named("avx2"), cpu=cpu).has_gathers is gathers
 
 
+@pytest.mark.parametrize(("cpu", "fast"), [("x86-64-v4", True), ("sapphirerapids", True), ("znver4", False)])
+def test_gathers_of_amd_are_no_faster_than_loads(cpu: str, fast: bool) -> None:
+    assert replace(Target.named("avx512"), cpu=cpu).has_fast_gathers is fast
+
+
 def test_accesses_of_lanes_have_no_branches_without_masks() -> None:
     task = program().tasks[0]
     text = emit_task(task, Target.named("avx2"), EmitOptions(vectorize=True)).text
