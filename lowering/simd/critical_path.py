@@ -23,8 +23,8 @@ LATENCY = 4
 """Cycles of latency of an addition or multiplication."""
 PORTS = 2
 """Operations that can begin in one cycle."""
-GATHER = 20
-"""The cost of a gather, in operations."""
+GATHER, SLOW_GATHER = 20, 80
+"""The cost of a gather in operations, also where it takes as much as loads one by one."""
 DIVISION = 20
 """Further operations that could begin while a division or square root of 512 bits of floats keeps its port busy."""
 _FUNCTION_SIZE = 20
@@ -37,13 +37,13 @@ def vectors_to_fill(loops: Iterable[Eqn], varying: frozenset[Var]) -> float:
     return max([0.0, *(LATENCY * PORTS * p.length / p.operations for p in paths if p.operations)])
 
 
-def cycles(varying: frozenset[Var], loop: Eqn, vectors: int, division: int = DIVISION) -> float:
+def cycles(varying: frozenset[Var], loop: Eqn, vectors: int, division: int = DIVISION, gather: int = GATHER) -> float:
     """Returns the cycles of a loop's iteration per vector, with so many side by side, by latency or by work."""
     paths = _Paths(varying, loop)
     made = [e for e in walk_inside(loop) if e.outvars and e.outvars[0] in varying]
     gathers = sum(e.primitive is LOAD for e in made)
     divisions = sum(e.primitive in (DIV, SQRT) and e.outvars[0].dtype.is_float for e in made)
-    operations = paths.operations + GATHER * gathers + division * divisions
+    operations = paths.operations + gather * gathers + division * divisions
     return max(operations / PORTS, LATENCY * paths.length / vectors, 1.0)
 
 

@@ -301,3 +301,15 @@ def test_tasks_that_reduce_have_one_way(step: str, refilled: bool) -> None:
     assert "or with lane refill" not in reason(program)
     assert is_refilled(program) is refilled
     agrees(program, arguments(40, 20), TARGETS)
+
+
+@pytest.mark.parametrize("gathers", [False, True])
+def test_what_is_measured_is_weighed_by_the_cost_of_gathers(gathers: bool) -> None:
+    program = rows(N, hint="")
+    if not gathers:
+        program = parse_program(print_program(program).replace("load w k", "load w 3:i32"))
+    texts = {
+        emit_task(program.tasks[0], replace(Target.named("avx512"), cpu=cpu), STRICT).text
+        for cpu in ("sapphirerapids", "znver4")
+    }
+    assert len(texts) == 1 + gathers

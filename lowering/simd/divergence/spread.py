@@ -23,7 +23,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lowering.llvm.host import Cell, function
-from lowering.simd.critical_path import DIVISION, cycles
+from lowering.simd.critical_path import DIVISION, GATHER, SLOW_GATHER, cycles
+from lowering.simd.divergence.ordering import has_neighbours_inside
+from lowering.simd.lane_facts import LaneFacts
 from lowering.tables import FIELD
 from qdtrace.analysis.cost import operations
 from qdtrace.analysis.uniformity import analyse_uniformity
@@ -63,11 +65,12 @@ def define_driver(plan: Plan, refill: Refill, module: Module, target: Target) ->
     shape = plan.shape
     step, width = shape.width * shape.vectors, shape.width
     other = plan.apart or plan
-    division = DIVISION * target.vector_bits // 512
-    in_step = cycles(plan.uniformity.varying, counted_loop(plan, refill), shape.vectors, division)
+    gathers = not (target.has_fast_gathers or has_neighbours_inside(LaneFacts(plan.facts, plan.uniformity)))
+    costs = DIVISION * target.vector_bits // 512, SLOW_GATHER if gathers else GATHER
+    in_step = cycles(plan.uniformity.varying, counted_loop(plan, refill), shape.vectors, *costs)
     out_of_step = analyse_uniformity(other.facts.task, varying=refill.in_lanes)
-    apart = cycles(out_of_step.varying, refill.loop, other.shape.vectors, division)
-    outer = cycles(plan.uniformity.varying, plan.nest[0], shape.vectors, division) - in_step if plan.nest else 0.0
+    apart = cycles(out_of_step.varying, refill.loop, other.shape.vectors, *costs)
+    outer = cycles(plan.uniformity.varying, plan.nest[0], shape.vectors, *costs) - in_step if plan.nest else 0.0
     around = Block((), (*refill.shared, *refill.before, *refill.after), ())
     memory = sum(bool(e.primitive.effects) for e in walk_eqns(around))
     element = ELEMENT[target.has_masks] + (operations(around) + ACCESS * memory) / 4
