@@ -9,55 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
-from qdtrace.decompositions.linalg import conj, largest_part, outer, squared, steps, swap
+from qdtrace.decompositions.linalg import at, conj, is_short, largest_part, loops, put, squared, swap
+from qdtrace.decompositions.reflections import of_column, reduced, reflect_columns, reflect_rows
 from qdtrace.trace.importer.registry import batched, decomposition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-
-def reflector(column: Any, k: Any) -> tuple[Any, Any, Any]:
-    """Returns (v, tau, beta) of the reflection 1 - tau v v^H whose adjoint turns a column into (kept, beta, 0, ...).
-
-    v is one at k and zero above, beta is real; signs are those of LAPACK.
-    """
-    rows = jnp.arange(column.shape[0])
-    column = jnp.where(rows >= k, column, jnp.zeros_like(column))
-    tail = jnp.where(rows > k, column, jnp.zeros_like(column))
-    largest = jnp.max(largest_part(column))
-    scale = jnp.where(largest > 0, largest, jnp.ones_like(largest))
-    alpha, tail = column[k] / scale, tail / scale
-    rest = jnp.sum(squared(tail))
-    norm = jnp.sqrt(squared(alpha) + rest)
-    flat = jnp.all(tail == 0)  # one whose squares vanish still turns the sign, as in LAPACK
-    if jnp.iscomplexobj(alpha):
-        flat = flat & (alpha.imag == 0)
-    beta = jnp.where(flat, alpha.real, -jnp.copysign(norm, alpha.real))
-    head = jnp.where(flat, jnp.ones_like(alpha), alpha - beta)
-    v = jnp.where(rows == k, jnp.ones_like(column), tail / head)
-    v = jnp.where(rows >= k, v, jnp.zeros_like(v))
-    tau = jnp.where(flat, jnp.zeros_like(alpha), (beta - alpha) / jnp.where(flat, jnp.ones_like(beta), beta))
-    return v, tau, beta * scale
-
-
-def reflected(v: Any, tau: Any, a: Any) -> Any:
-    """Returns (1 - tau v v^H) a; the adjoint for a conjugate tau."""
-    return a - outer(tau * v, conj(v) @ a)
-
-
-def reflected_from_right(v: Any, tau: Any, a: Any) -> Any:
-    """Returns a (1 - tau v v^H)."""
-    return a - outer(a @ v, tau * conj(v))
-
-
-def _reduced(a: Any, at: Any, k: Any) -> tuple[Any, Any, Any]:
-    """Returns (a, v, tau): reduces column k below row `at`, where its reflection stays; reflects later columns."""
-    rows, columns = map(jnp.arange, a.shape)
-    v, tau, beta = reflector(a[:, k], at)
-    column = jnp.where(rows > at, v, jnp.where(rows == at, beta.astype(a.dtype), a[:, k]))
-    # columns up to k hold the reflections of earlier steps
-    behind = jnp.where(columns > k, conj(v) @ a, jnp.zeros_like(a[0]))
-    return (a - outer(conj(tau) * v, behind)).at[:, k].set(column), v, tau
+    from qdtrace.decompositions.linalg import Each
 
 
 def triangle(a: Any, count: int, kept: Any = None) -> tuple[Any, Any, Any]:
@@ -65,17 +24,27 @@ def triangle(a: Any, count: int, kept: Any = None) -> tuple[Any, Any, Any]:
 
     They are pivoted unless `kept`, the number of leading columns that stay in their place, is None.
     """
-    n = a.shape[1]
+    each = loops(is_short(a))
 
     def step(k: Any, state: Any) -> Any:
         a, taus, order = state
         if kept is not None:
-            p = jnp.where(k < kept, k, _longest_column(a, k)).astype(jnp.int32)
-            a, order = swap(a.T, k, p).T, swap(order, k, p)
-        a, _, tau = _reduced(a, k, k)
-        return a, taus.at[k].set(tau), order
+            p = jnp.where(k < kept, k, _longest_column(a, k))
+            a, order = _exchange(each, a, k, p), swap(order, k, p)
+        a, tau = reduced(each, a, k, k)
+        return reflect_columns(each, a, k + 1, k, conj(tau), of_column(k)), put(taus, tau, k), order
 
-    return steps(count, step, (a, jnp.zeros(count, a.dtype), jnp.arange(n, dtype=jnp.int32)))
+    return each(0, count, step, (a, jnp.zeros(count, a.dtype), jnp.arange(a.shape[1], dtype=jnp.int32)))
+
+
+def _exchange(each: Each, a: Any, k: Any, p: Any) -> Any:
+    """Returns the matrix with two columns exchanged."""
+
+    def row(i: Any, a: Any) -> Any:
+        x, y = at(a, i, k), at(a, i, p)
+        return put(put(a, y, i, k), x, i, p)
+
+    return each(0, a.shape[0], row, a)
 
 
 def _longest_column(a: Any, k: Any) -> Any:
@@ -85,24 +54,19 @@ def _longest_column(a: Any, k: Any) -> Any:
     largest = jnp.max(largest_part(below))
     below = below / jnp.where(largest > 0, largest, jnp.ones_like(largest))
     lengths = jnp.where(jnp.arange(n) >= k, jnp.sum(squared(below), 0), -1)
-    return jnp.argmax(lengths).astype(jnp.int32)
-
-
-def _vector(a: Any, k: Any, at: Any) -> Any:
-    """Returns the reflection stored in column k below row `at`."""
-    rows = jnp.arange(a.shape[0])
-    return jnp.where(rows > at, a[:, k], jnp.where(rows == at, jnp.ones_like(a[:, k]), jnp.zeros_like(a[:, k])))
+    return jnp.argmax(lengths)
 
 
 def product(a: Any, taus: Any, columns: int) -> Any:
     """Returns the first columns of the product of reflections."""
-    count = taus.shape[0]
+    count, each = taus.shape[0], loops(is_short(a))
 
     def step(j: Any, q: Any) -> Any:
         k = count - 1 - j
-        return reflected(_vector(a, k, k), taus[k], q)
+        # columns before k are those of the identity still, and zero from row k on
+        return reflect_columns(each, q, k, k, at(taus, k), of_column(k, a))
 
-    return steps(count, step, jnp.eye(a.shape[0], columns, dtype=a.dtype))
+    return each(0, count, step, jnp.eye(a.shape[0], columns, dtype=a.dtype))
 
 
 @decomposition("householder_product")
@@ -147,27 +111,29 @@ def qr(a: Any, *, full_matrices: bool, pivoting: bool = False) -> Any:
 @batched(2)
 def ormqr(a: Any, taus: Any, c: Any, *, left: bool, transpose: bool) -> Any:
     """Returns a matrix times the product of reflections, or its adjoint, from one side."""
-    count = taus.shape[0]
+    count, each = taus.shape[0], loops(is_short(a) and is_short(c))
 
     def step(j: Any, c: Any) -> Any:
         k = j if left == transpose else count - 1 - j
-        tau = conj(taus[k]) if transpose else taus[k]
-        return (reflected if left else reflected_from_right)(_vector(a, k, k), tau, c)
+        tau, v = at(taus, k), of_column(k, a)
+        tau = conj(tau) if transpose else tau
+        return reflect_columns(each, c, 0, k, tau, v) if left else reflect_rows(each, c, k, tau, v)
 
-    return steps(count, step, c)
+    return each(0, count, step, c)
 
 
 def _similar(a: Any) -> tuple[Any, Any]:
     """Makes zeros below the first subdiagonal by reflections from both sides; returns (packed, factors)."""
-    count = max(a.shape[0] - 1, 0)
+    count, each = max(a.shape[0] - 1, 0), loops(is_short(a))
 
     def step(k: Any, state: Any) -> Any:
         a, taus = state
-        a, v, tau = _reduced(a, k + 1, k)
+        a, tau = reduced(each, a, k + 1, k)
         # the reflection has no part in the columns up to k
-        return reflected_from_right(v, tau, a), taus.at[k].set(tau)
+        a = reflect_columns(each, a, k + 1, k + 1, conj(tau), of_column(k))
+        return reflect_rows(each, a, k + 1, tau, of_column(k)), put(taus, tau, k)
 
-    return steps(count, step, (a, jnp.zeros(count, a.dtype)))
+    return each(0, count, step, (a, jnp.zeros(count, a.dtype)))
 
 
 @decomposition("hessenberg")

@@ -9,15 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from qdtrace.decompositions.householder import product, triangle
-from qdtrace.decompositions.linalg import UNROLLED, conj, largest_part, squared
+from qdtrace.decompositions.linalg import UNROLLED, at, conj, is_short, largest_part, loops, put, squared
 from qdtrace.trace.importer.registry import batched, decomposition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from qdtrace.decompositions.linalg import Each
 
 MOST_SWEEPS = 15
 """Sweeps of rotations after which entries off the diagonal are taken for rounding: some six are usual."""
@@ -51,26 +52,34 @@ def _phase(x: Any) -> tuple[Any, Any]:
     return size, jnp.where(zero, jnp.ones_like(x), direction)
 
 
-def _turn(a: Any, p: Any, q: Any, c: Any, s: Any, direction: Any) -> Any:
+def _turn(each: Each, a: Any, p: Any, q: Any, c: Any, s: Any, direction: Any) -> Any:
     """Rotates columns p and q of `a`, column q multiplied by a direction before."""
-    x, y = a[:, p], a[:, q]
-    y = y if direction is None else y * direction
-    return a.at[:, p].set(c * x - s * y).at[:, q].set(s * x + c * y)
+
+    def row(i: Any, a: Any) -> Any:
+        x, y = at(a, i, p), at(a, i, q)
+        y = y if direction is None else y * direction
+        return put(put(a, c * x - s * y, i, p), s * x + c * y, i, q)
+
+    return each(0, a.shape[0], row, a)
 
 
-def _sweep(n: int, rotate: Callable[[Any, Any, Any], Any], state: Any) -> Any:
-    """Runs `rotate(p, q, state)` for every pair of columns."""
-    pairs = np.stack(np.triu_indices(n, 1), 1).astype(np.int32)
-    if n <= UNROLLED:
-        for p, q in pairs.tolist():
-            state = rotate(p, q, state)
-        return state
-    table = jnp.asarray(pairs)
-    return lax.fori_loop(0, len(pairs), lambda k, s: rotate(table[k, 0], table[k, 1], s), state)
+def _products(each: Each, a: Any, p: Any, q: Any) -> tuple[Any, Any]:
+    """Returns the inner product of columns p and q, and by how much q is longer, squared."""
+
+    def entry(i: Any, sums: Any) -> Any:
+        x, y = at(a, i, p), at(a, i, q)
+        return sums[0] + conj(x) * y, sums[1] + squared(x), sums[2] + squared(y)
+
+    zero = jnp.zeros((), a.real.dtype)
+    product, first, second = each(0, a.shape[0], entry, (jnp.zeros((), a.dtype), zero, zero))
+    return product, second - first
 
 
 def _sorted_columns(key: Any, *matrices: Any) -> list[Any]:
     """Sorts keys upwards, columns of the matrices with them."""
+    if not all(map(is_short, matrices)):
+        found, order = lax.sort((key, jnp.arange(key.shape[0])), num_keys=1)  # of the type of indices of loops
+        return [found, *(_in_order(m, order) for m in matrices)]
     if any(map(jnp.iscomplexobj, matrices)):
         parts = [p for m in matrices for p in (m.real, m.imag)]
         key, *parts = _sorted_columns(key, *parts)
@@ -82,6 +91,16 @@ def _sorted_columns(key: Any, *matrices: Any) -> list[Any]:
         result.append(jnp.stack(out[at : at + m.shape[0]]))
         at += m.shape[0]
     return result
+
+
+def _in_order(m: Any, order: Any) -> Any:
+    """Returns the columns of a matrix in an order that differs from lane to lane."""
+
+    def column(j: Any, out: Any) -> Any:
+        k = at(order, j)
+        return lax.fori_loop(0, m.shape[0], lambda i, out: put(out, at(m, i, k), i, j), out)
+
+    return lax.fori_loop(0, m.shape[1], column, jnp.zeros_like(m))
 
 
 @decomposition(
@@ -104,7 +123,7 @@ def eigenpairs(a: Any) -> tuple[Any, Any]:
     A sweep in which all entries off the diagonal were rounding is the last; a few short sweeps are not worth the
     question in f32.
     """
-    n, dtype = a.shape[0], a.real.dtype
+    n, dtype, each = a.shape[0], a.real.dtype, loops(is_short(a))
     scale = jnp.max(largest_part(a), initial=0)
     is_finite = jnp.isfinite(scale)
     # Rounding is not rotated: between equal eigenvalues its angle is any, and sweeps would not converge.
@@ -113,8 +132,7 @@ def eigenpairs(a: Any) -> tuple[Any, Any]:
     def sweep(state: Any) -> Any:
         count, _, a, vectors = state
         state = jnp.zeros((), dtype), a, vectors
-        state = _each(n, 0, n - 1, lambda p, s: _each(n, p + 1, n, lambda q, s: _zeroed(p, q, least, *s), s), state)
-        return count + 1, *state
+        return count + 1, *_pairs(each, n, lambda p, q, s: _zeroed(p, q, least, *s), state)
 
     off = jnp.where(is_finite & (n > 1), scale, 0)
     state = jnp.int32(0), off, a, jnp.eye(n, dtype=a.dtype)
@@ -125,18 +143,14 @@ def eigenpairs(a: Any) -> tuple[Any, Any]:
     return jnp.where(is_finite, jnp.diag(a).real, jnp.nan), jnp.where(is_finite, vectors, jnp.nan)
 
 
-def _each(n: int, first: Any, last: Any, body: Callable[[Any, Any], Any], state: Any) -> Any:
-    """Runs `body(k, state)` for each number, written out for a matrix of few rows."""
-    if n > UNROLLED:
-        return lax.fori_loop(first, last, body, state)
-    for k in range(first, last):
-        state = body(k, state)
-    return state
+def _pairs(each: Each, n: int, body: Callable[[Any, Any, Any], Any], state: Any) -> Any:
+    """Runs `body(p, q, state)` for each pair of columns, the first column outermost."""
+    return each(0, n - 1, lambda p, s: each(p + 1, n, lambda q, s: body(p, q, s), s), state)
 
 
 def _zeroed(p: Any, q: Any, least: Any, off: Any, a: Any, vectors: Any) -> tuple[Any, Any, Any]:
     """Makes entry (p, q) of the upper half zero; `off` is the largest one that was met."""
-    n = a.shape[0]
+    n, each = a.shape[0], loops(is_short(a))
     x, y = at(a, p, p).real, at(a, q, q).real
     size, direction = _phase(at(a, p, q))
     c, s, t = _rotation(y - x, 2 * size, 2 * least)
@@ -145,30 +159,21 @@ def _zeroed(p: Any, q: Any, least: Any, off: Any, a: Any, vectors: Any) -> tuple
         u, v = at(m, *first), at(m, *second)
         if direction is not None:
             v = v * (conj(direction) if is_row else direction)
-        return put(put(m, first, c * u - s * v), second, s * u + c * v)
+        return put(put(m, c * u - s * v, *first), s * u + c * v, *second)
 
     def between(k: Any, m: Any) -> Any:
         u, v = at(m, p, k), conj(at(m, k, q))
         if direction is not None:
             v = v * conj(direction)
-        return put(put(m, (p, k), c * u - s * v), (k, q), conj(s * u + c * v))
+        return put(put(m, c * u - s * v, p, k), conj(s * u + c * v), k, q)
 
-    a = _each(n, 0, p, lambda k, m: turned((k, p), (k, q), False, m), a)
-    a = _each(n, p + 1, q, between, a)
-    a = _each(n, q + 1, n, lambda k, m: turned((p, k), (q, k), True, m), a)
-    a = put(put(put(a, (p, p), x - t * size), (q, q), y + t * size), (p, q), 0)
-    vectors = _each(n, 0, n, lambda k, m: turned((p, k), (q, k), False, m), vectors)
+    a = each(0, p, lambda k, m: turned((k, p), (k, q), False, m), a)
+    a = each(p + 1, q, between, a)
+    a = each(q + 1, n, lambda k, m: turned((p, k), (q, k), True, m), a)
+    x, y = (x - t * size).astype(a.dtype), (y + t * size).astype(a.dtype)
+    a = put(put(put(a, x, p, p), y, q, q), jnp.zeros((), a.dtype), p, q)
+    vectors = each(0, n, lambda k, m: turned((p, k), (q, k), False, m), vectors)
     return jnp.maximum(off, jnp.abs(size)), a, vectors
-
-
-def at(m: Any, row: Any, column: Any) -> Any:
-    """Returns an entry of a matrix."""
-    return m.at[row, column].get(mode="promise_in_bounds")
-
-
-def put(m: Any, place: tuple[Any, Any], value: Any) -> Any:
-    """Returns a matrix with another entry at a place."""
-    return m.at[place].set(value, mode="promise_in_bounds")
 
 
 @decomposition("svd", assumes={"subset_by_index": None}, ignores={"algorithm": _ALGORITHM})
@@ -191,16 +196,18 @@ def _tall_svd(a: Any, full: bool, vectors: bool) -> tuple[Any, Any, Any]:
     scale = jnp.where(largest > 0, largest, jnp.ones_like(largest))
     a = a / scale
 
+    each = loops(is_short(a))
+
     def rotate(p: Any, q: Any, state: Any) -> Any:
         a, v = state
-        x, y = a[:, p], a[:, q]
-        size, direction = _phase(jnp.vdot(x, y))
-        c, s, _ = _rotation(jnp.sum(squared(y)) - jnp.sum(squared(x)), 2 * size)
-        return _turn(a, p, q, c, s, direction), _turn(v, p, q, c, s, direction)
+        product, difference = _products(each, a, p, q)
+        size, direction = _phase(product)
+        c, s, _ = _rotation(difference, 2 * size)
+        return _turn(each, a, p, q, c, s, direction), _turn(each, v, p, q, c, s, direction)
 
     state = (a, jnp.eye(n, dtype=a.dtype))
     if n > 1:
-        state = lax.fori_loop(0, _sweeps(n, a.dtype), lambda _, s: _sweep(n, rotate, s), state)
+        state = lax.fori_loop(0, _sweeps(n, a.dtype), lambda _, s: _pairs(each, n, rotate, s), state)
     a, v = state
     # Squares of small columns underflow; norms relative to the largest entry of the column do not.
     tops = jnp.max(largest_part(a), axis=0)

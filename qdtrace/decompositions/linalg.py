@@ -18,19 +18,37 @@ from qdtrace.trace.importer.registry import batched, decomposition
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    Each = Callable[[Any, Any, Callable[[Any, Any], Any], Any], Any]
+    """A loop: first number, the one behind the last, body of a number and the state, state."""
+
 UNROLLED = 6
 """Steps over at most this many rows or columns are written out."""
+WRITTEN_OUT = 24
+"""Most entries of a matrix whose reflections and rotations are written out: loops over more are as fast, and compile in
+a third of the time."""
 TILE = 4
 """Sums that one loop of a longer decomposition makes, which share what it loads."""
 
 
 def steps(count: int, body: Callable[[Any, Any], Any], state: Any) -> Any:
     """Runs a `fori_loop`, written out when short; `body` sees a Python int then."""
-    if count <= UNROLLED:
-        for k in range(count):
-            state = body(k, state)
-        return state
-    return lax.fori_loop(0, count, body, state)
+    return loops(count <= UNROLLED)(0, count, body, state)
+
+
+def is_short(a: Any) -> bool:
+    """Returns whether reflections and rotations of a matrix are written out, entry by entry."""
+    return a.size <= WRITTEN_OUT
+
+
+def loops(written: bool) -> Each:
+    """Returns `fori_loop`, or what writes its steps out."""
+    return _written_loop if written else lax.fori_loop
+
+
+def _written_loop(first: int, last: int, body: Callable[[Any, Any], Any], state: Any) -> Any:
+    for k in range(first, last):
+        state = body(k, state)
+    return state
 
 
 def written_out(a: Any) -> Any:

@@ -15,7 +15,7 @@ from tests.importer.harness import check, imported
 
 RNG = np.random.default_rng(13)
 DTYPES = {"f32": np.float32, "c64": np.complex64, "f64": np.float64, "c128": np.complex128}
-SHAPES = [(1, 1), (3, 3), (4, 2), (2, 4), (7, 7)]
+SHAPES = [(1, 1), (3, 3), (4, 2), (2, 4), (7, 7), (9, 4), (4, 9)]
 # Backward stable methods at norms of about one: see test_linalg.
 ULPS = 200
 
