@@ -85,3 +85,28 @@ def test_equations_without_use_are_not_imported():
 
     (got,) = imported(f, X)(X)
     np.testing.assert_allclose(got, (X + 3) * 2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize(
+    "view",
+    [
+        pytest.param(lambda t: t[::-1], id="reversed"),
+        pytest.param(lambda t: t[2:, 1:], id="offset"),
+        pytest.param(lambda t: t[::2], id="every second"),
+        pytest.param(lambda t: t.T[::-1], id="transposed"),
+        pytest.param(lambda t: t.reshape(3, 7), id="reshaped"),
+        pytest.param(lambda t: jnp.concatenate([t, t[::-1]]), id="concatenated"),
+        pytest.param(lambda t: jnp.roll(t, 2, 0), id="rolled"),
+        pytest.param(lambda t: jnp.pad(t, 1), id="padded"),
+        pytest.param(lambda t: jnp.triu(t) + jnp.arange(7.0)[:, None], id="formula"),
+    ],
+)
+def test_wide_indices_read_through_a_view(view, wide):
+    def f(x):
+        seen = view(lax.fori_loop(0, 7, lambda k, t: t.at[k].set(jnp.sin(t[k])), x.reshape(7, 3)))
+        read = lambda k, s: s * 0.5 + lax.dynamic_slice(seen, (k, k % 2), (1, 1))[0, 0]  # noqa: E731
+        return lax.fori_loop(0, 3, read, x[0])
+
+    with jax.enable_x64(wide):
+        check(f, X.astype(np.float64 if wide else np.float32))

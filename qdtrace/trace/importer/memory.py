@@ -165,7 +165,8 @@ class MemoryOps(ScalarOps):
             case PrivateArray():
                 return self.load_at(value.var, index, value.pair)
             case Formula():
-                return value.at(index)
+                # what computes places of an operand does so in one type, and traced indices may be wider
+                return value.at([self.convert(k, self.index_dtype) for k in index])
             case _:
                 raise self.unreadable(value)
 
