@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from qdtrace.decompositions.householder import hessenberg, householder_product
-from qdtrace.decompositions.linalg import conj, pivot_size
+from qdtrace.decompositions.linalg import at, conj, pivot_size, put
 from qdtrace.errors import UnsupportedError
 from qdtrace.trace.importer.registry import batched, decomposition
 
@@ -47,23 +47,40 @@ def _rotation(x: Any, y: Any) -> tuple[Any, Any]:
     return jnp.where(zero, 1, a / safe_r), jnp.where(zero, 0, s)
 
 
-def _turn_rows(t: Any, k: Any, c: Any, s: Any) -> Any:
-    x, y = t[k], t[k + 1]
-    return t.at[k].set(c * x + s * y).at[k + 1].set(c * y - conj(s) * x)
+def _turn_rows(t: Any, k: Any, c: Any, s: Any, first: Any) -> Any:
+    """Rotates rows k and k + 1, from the column `first` on."""
+
+    def column(j: Any, t: Any) -> Any:
+        x, y = at(t, k, j), at(t, k + 1, j)
+        return put(put(t, c * x + s * y, k, j), c * y - conj(s) * x, k + 1, j)
+
+    return lax.fori_loop(first, t.shape[1], column, t)
 
 
-def _turn_columns(t: Any, k: Any, c: Any, s: Any) -> Any:
-    x, y = t[:, k], t[:, k + 1]
-    return t.at[:, k].set(c * x + conj(s) * y).at[:, k + 1].set(c * y - s * x)
+def _turn_columns(t: Any, k: Any, c: Any, s: Any, last: Any) -> Any:
+    """Rotates columns k and k + 1, in rows before `last`."""
+
+    def row(i: Any, t: Any) -> Any:
+        x, y = at(t, i, k), at(t, i, k + 1)
+        return put(put(t, c * x + conj(s) * y, i, k), c * y - s * x, i, k + 1)
+
+    return lax.fori_loop(jnp.zeros_like(k), last, row, t)
+
+
+def _largest(t: Any) -> Any:
+    """Returns the modulus of the largest entry."""
+    n = t.shape[0]
+    row = lambda i, most: lax.fori_loop(0, n, lambda j, most: jnp.maximum(most, jnp.abs(at(t, i, j))), most)  # noqa: E731
+    return lax.fori_loop(0, n, row, jnp.zeros((), t.real.dtype))
 
 
 def triangle_of(a: Any) -> tuple[Any, Any]:
-    """Returns (T, Z) with a = Z T Z^H for a complex matrix, T an upper triangle; NaN if the iterations did not end."""
-    n = a.shape[0]
+    """Returns complex (T, Z) with a = Z T Z^H, T an upper triangle; NaN if the iterations did not end."""
+    n, dtype = a.shape[0], jnp.result_type(a, jnp.complex64)
     if n <= 1:
-        return a, jnp.ones_like(a)
+        return a.astype(dtype), jnp.ones_like(a, dtype)
     packed, taus = hessenberg(a)
-    t, z = jnp.triu(packed, -1), _unitary_of(packed, taus)
+    t, z = jnp.triu(packed, -1).astype(dtype), _unitary_of(packed, taus).astype(dtype)
     eps = jnp.finfo(a.dtype).eps
     norm = jnp.sqrt(jnp.sum(a.real * a.real + a.imag * a.imag))
 
@@ -91,8 +108,10 @@ def triangle_of(a: Any) -> tuple[Any, Any]:
             x = jnp.where(k == first, t[k, k] - shift, t[k, behind])
             y = jnp.where(k == first, t[k + 1, k], t[k + 1, behind])
             c, s = _rotation(x, y)
-            t = _turn_columns(_turn_rows(t, k, c, s), k, c, s)
-            return t.at[k + 1, behind].set(jnp.where(k == first, t[k + 1, behind], 0)), _turn_columns(z, k, c, s)
+            # a Hessenberg form has zeros before the column `behind` in these rows, and below row k + 2 in these columns
+            t = _turn_columns(_turn_rows(t, k, c, s, behind), k, c, s, jnp.minimum(k + 3, n))
+            zeroed = jnp.where(k == first, at(t, k + 1, behind), 0)
+            return put(t, zeroed, k + 1, behind), _turn_columns(z, k, c, s, n)
 
         t, z = lax.fori_loop(first, jnp.where(done, first, last), chase, (t, z))
         corner = jnp.maximum(last - 1, 0)
@@ -105,32 +124,38 @@ def triangle_of(a: Any) -> tuple[Any, Any]:
     return jnp.where(failed, jnp.nan, jnp.triu(t)), jnp.where(failed, jnp.nan, z)
 
 
-def _solutions(t: Any) -> Any:
-    """Returns eigenvectors of an upper triangle as columns, by substitution from the diagonal up."""
+def _vectors(t: Any, z: Any) -> Any:
+    """Returns eigenvectors of z t z^H, t an upper triangle, as columns: by substitution from the diagonal up."""
     n = t.shape[0]
-    rows = jnp.arange(n)
-    least = jnp.maximum(jnp.finfo(t.dtype).eps * jnp.max(jnp.abs(t)), jnp.finfo(t.dtype).tiny)
+    rows, zero = jnp.arange(n), jnp.zeros((), t.dtype)
+    least = jnp.maximum(jnp.finfo(t.dtype).eps * _largest(t), jnp.finfo(t.dtype).tiny)
 
     def column(k: Any, out: Any) -> Any:
+        value = at(t, k, k)
+
         def row(j: Any, x: Any) -> Any:
             i = k - 1 - j
-            known = jnp.where((rows > i) & (rows <= k), t[i], jnp.zeros_like(t[i]))
-            below = t[i, i] - t[k, k]
+            known = lax.fori_loop(i + 1, k + 1, lambda m, known: known + at(t, i, m) * at(x, m), zero)
+            below = at(t, i, i) - value
             below = jnp.where(jnp.abs(below) < least, least.astype(t.dtype), below)
-            return x.at[i].set(-jnp.sum(known * x) / below)
+            return put(x, -known / below, i)
+
+        def turned(i: Any, v: Any) -> Any:
+            entry = lax.fori_loop(0, k + 1, lambda m, entry: entry + at(z, i, m) * at(x, m), zero)
+            return put(v, entry, i)
 
         x = lax.fori_loop(0, k, row, jnp.where(rows == k, jnp.ones_like(t[0]), jnp.zeros_like(t[0])))
-        return out.at[:, k].set(x)
+        return out.at[:, k].set(_normal(lax.fori_loop(0, n, turned, jnp.zeros_like(x))))
 
     return lax.fori_loop(0, n, column, jnp.zeros_like(t))
 
 
 def _normal(v: Any) -> Any:
-    """Returns columns scaled to length one, their largest entry real."""
-    v = v / jnp.max(jnp.abs(v), 0)
+    """Returns a vector scaled to length one, its largest entry real."""
+    v = v / jnp.max(jnp.abs(v))
     size = jnp.abs(v)
-    v = v / jnp.sqrt(jnp.sum(size * size, 0))
-    largest = jnp.take_along_axis(v, jnp.argmax(size, 0)[None], 0)
+    v = v / jnp.sqrt(jnp.sum(size * size))
+    largest = v[jnp.argmax(size)]
     return v * (conj(largest) / jnp.abs(largest))
 
 
@@ -182,14 +207,13 @@ def eig(a: Any, *, compute_left_eigenvectors: bool, compute_right_eigenvectors: 
         return (jnp.diag(z), *[z] * (compute_left_eigenvectors + compute_right_eigenvectors))
     largest = jnp.max(jnp.abs(a))
     scale = jnp.where((largest > 0) & (largest < jnp.inf), largest, 1)
-    t, z = triangle_of(a / scale + jnp.zeros((), jnp.result_type(a, jnp.complex64)))
+    t, z = triangle_of(a / scale)
     w = jnp.diag(t)
     vectors = []
     if compute_left_eigenvectors:
-        turned = conj(t).T[::-1, ::-1]
-        vectors.append(_normal(z @ _solutions(turned)[::-1, ::-1]))
+        vectors.append(_vectors(conj(t).T[::-1, ::-1], z[:, ::-1])[:, ::-1])
     if compute_right_eigenvectors:
-        vectors.append(_normal(z @ _solutions(t)))
+        vectors.append(_vectors(t, z))
     if real:
         # of a real matrix: what is as small as the error of the iterations is zero
         roundings = 8 * n * jnp.finfo(a.dtype).eps

@@ -45,7 +45,7 @@ def distance(got, want) -> float:
 
 
 @pytest.mark.sample(full=4)
-@pytest.mark.parametrize("n", [1, 2, 3, 5])
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 6])
 @pytest.mark.full
 def test_eigenvalues_and_vectors(n, dtype):
     a = matrices(n, dtype)
