@@ -149,7 +149,7 @@ class Calls:
         """Returns the function that traces a call of such arguments."""
 
         def traces(leaves: Sequence[Any], recording: Recording | None) -> list[Trace]:
-            if recording is not None and (self.is_mapped or self.options.pure):
+            if recording is not None and self.is_mapped:
                 raise PinnedError("its lengths are not those of the function that is traced")
             call = trace_call(self.staging, leaves, structure, recording)
             if not moved:

@@ -14,7 +14,7 @@ from qdtrace.errors import QdError, user_loc, warn
 from qdtrace.frozen import frozen, mutable
 from qdtrace.ir.program import ref_type
 from qdtrace.lengths.memory import Form, Place, on_host
-from qdtrace.lengths.opened import PinnedError, opened
+from qdtrace.lengths.opened import PinnedError, UnseenError, opened
 from qdtrace.lengths.paths import At, Path
 from qdtrace.lengths.skeleton import first_difference
 from qdtrace.lengths.traced import Known, Made
@@ -124,6 +124,8 @@ class Kind:
                 key, traces = self._trace_recorded(leaves, watched=watched)
                 if not watched and key not in self.paths:  # another way may go through code that nobody has watched
                     key, traces = self._trace_recorded(leaves, watched=True)
+            except UnseenError:  # another length may be none that is on disk
+                pass
             except Exception:  # as code may ask for the type of a length; what is wrong without it is an error, too
                 self._records = False
             else:

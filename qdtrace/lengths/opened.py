@@ -45,6 +45,10 @@ class PinnedError(Exception):
     """The reason why each length of a function needs a program of its own."""
 
 
+class UnseenError(PinnedError):
+    """A function ran that was found on disk, so that nobody saw what it does with lengths."""
+
+
 @frozen(eq=False, slots=True)
 class Opened:
     """A program of many lengths: with more than any of them, and with 1 in their place.

@@ -12,7 +12,7 @@ from qdtrace.compose.jaxprs import is_literal
 from qdtrace.compose.staged import Programs
 from qdtrace.compose.told import Told
 from qdtrace.frozen import frozen
-from qdtrace.lengths.opened import PinnedError
+from qdtrace.lengths.opened import PinnedError, UnseenError
 from qdtrace.lengths.skeleton import skeleton_of
 from qdtrace.trace import compat
 from qdtrace.trace.lengths import recorded
@@ -111,7 +111,7 @@ def trace_call(
         raise PinnedError("it runs with `debug` or `deterministic`")
     if recording is not None:
         if not recording.has_begun:
-            raise PinnedError("nobody saw its lengths")
+            raise (UnseenError if program.options.pure else PinnedError)("nobody saw its lengths")
         numbers = {id(array): number for array, number in recording.operands}
         operands = [Known(s.value, numbers.get(id(s.value))) if isinstance(s, Known) else s for s in operands]
     skeleton = skeleton_of(program.program, known_params(program.program, operands, recording))

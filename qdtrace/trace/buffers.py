@@ -22,7 +22,7 @@ from qdtrace.trace.dtypes import default_dtype
 from qdtrace.trace.elements import as_element
 from qdtrace.trace.handles import MemoryHandle
 from qdtrace.trace.indexing import ParsedIndex, as_array, as_value, cast_value, parse_index, too_many_indices
-from qdtrace.trace.lengths import known
+from qdtrace.trace.lengths import known, recording
 from qdtrace.trace.operators import INPLACE
 from qdtrace.trace.placement import too_large
 
@@ -362,9 +362,12 @@ def copy(x: ArrayLike) -> jax.Array:
 
 def _copied(x: object) -> Buffer:
     check_outside_loops("copy")
-    x = as_array(x, "qd.copy")
-    default_dtype(x, "qd.copy")
-    return new_buffer(jnp.asarray(x), name_of_result())
+    content = as_array(content_of(x) if isinstance(x, Buffer) else x, "qd.copy")
+    default_dtype(content, "qd.copy")
+    made = new_buffer(jnp.asarray(content), name_of_result())
+    if isinstance(x, Buffer) and (running := recording()):
+        running.know(made.tracer, x.shape)
+    return made
 
 
 def _unflattened(_: None, children: tuple[Any]) -> Any:

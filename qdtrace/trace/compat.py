@@ -52,6 +52,7 @@ def _private(module: str, name: str) -> Any:
 
 
 settings = _private("config", "trace_context")  # a function: all settings that traces depend on
+dtype_of = _private("dtypes", "dtype")  # of a value, as `lax` asks numbers for it
 source_lines = _private("source_info_util", "_source_info_context")  # of this thread: whose lines new equations get
 discharge_refs = _private("state.discharge", "discharge_state")  # of a closed jaxpr: the same without references
 AbstractRef = _private("state.types", "AbstractRef")

@@ -10,8 +10,10 @@ that the recorded arithmetic gives.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import math
 import operator
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     Function = Callable[..., Any]
 
 _running = threading.local()
+_FORI_LOOP, _DTYPE = [getattr(inspect.unwrap(f), "__code__", "none") for f in (jax.lax.fori_loop, compat.dtype_of)]
+"""Code of JAX that asks a bound for its number, and a number for its dtype."""
 NUMBERS = (int, float)
 """Types of the numbers that arithmetic is recorded of. A bool is none: it is the outcome of a guard."""
 
@@ -261,6 +265,8 @@ class Length:
         return type(self.value), (self.known(),)
 
     def __getattr__(self, name: str) -> object:
+        if name == "dtype" and sys._getframe(1).f_code is _DTYPE:  # pyright: ignore[reportPrivateUsage]
+            return jax.dtypes.canonicalize_dtype(type(self.value))
         if not hasattr(self.value, name):  # as for any int: this decides nothing
             raise AttributeError(name)
         return getattr(self.known(), name)
@@ -284,6 +290,8 @@ class Length:
         return operator.index(number)
 
     def __int__(self) -> int:
+        if sys._getframe(1).f_code is _FORI_LOOP:  # pyright: ignore[reportPrivateUsage]
+            raise TypeError("a bound that is traced")  # JAX asks for it to make a `scan`, and takes a tracer as well
         return int(self.known())
 
     def __float__(self) -> float:

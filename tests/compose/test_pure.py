@@ -363,3 +363,15 @@ def test_another_process_finds_it(tmp_path):
     first, second = told(), told()
     assert first[2:] == ["1", "0", "True", "True", "True"]
     assert second == [*first[:2], "0", "1", "False", "False", "False"]
+
+
+def test_lengths_that_are_not_on_disk(pure):
+    text = HEAD + "def f(x, y):\n    n = x.shape[0]\n" + LOOP + "x[i] = x[i] * n + y[i % y.shape[0]]\n    return x\n"
+    for lengths in ((20, 31, 42, 50, 60, 70, 80, 90), (60, 20, 50, 42, 31, 91, 61, 62, 63, 64, 65, 1)):
+        f, work = qd.jit(module(text).f, sizes="any"), []
+        for n in lengths:
+            before = qd.stats()
+            assert (f(2 * jnp.ones(n), jnp.ones(3)) == 2 * n + 1).all()
+            work.append((qd.stats() - before).traces)
+        assert work[-2:] == [0, 0]
+    assert not any(work[1:5])

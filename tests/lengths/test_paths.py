@@ -254,6 +254,51 @@ def _copy(x: Any, n: Any) -> None:
         x[i] = old[i - 1] + old.shape[0]
 
 
+def _copy_of_parts(x: Any, n: Any) -> None:
+    old = qd.copy(x)
+    new = old.copy()
+    for i in qd.range(new.shape[0] // 2):
+        new[i] = i + old.shape[0]
+    for i in qd.range(n - 1):
+        x[i] = old[n - 1 - i] + new[i + 1]
+
+
+def _counted(x: Any, n: Any) -> None:
+    for i in qd.range(n):
+        s = jax.lax.fori_loop(0, n, lambda j, s: s * 0.5 + x[j] + j, x[i])
+        x[i] = jax.lax.fori_loop(i, n - 1, lambda j, s: s + j, s) + jax.lax.fori_loop(n, 3, lambda j, s: s + j, 0)
+
+
+def _counted_arrays(x: Any, n: Any) -> None:
+    for i in qd.range(n):
+        pair = jax.lax.fori_loop(-n, n // 2, lambda j, s: (s[1], s[0] + j), (n, i))
+        row = jax.lax.fori_loop(0, n, lambda j, s: s.at[j % 3].add(pair[0]), jnp.zeros(3))
+        x[i] = row[1] + pair[1]
+
+
+def _counted_outside(x: Any, n: Any) -> None:
+    total = jax.lax.fori_loop(0, n, lambda j, s: s + jax.lax.fori_loop(j, n, lambda k, s: s + x[k], 0.0), 0.0)
+    for i in qd.range(n):
+        x[i] = total - i
+
+
+def _counted_by_hand(x: Any, n: Any) -> None:
+    for i in qd.range(n):
+        first, last, s = jax.lax.while_loop(lambda s: s[0] < s[1], lambda s: (s[0] + 1, s[1], s[2] + s[0]), (i, n - 2, 0))
+        x[i] = first + last * 3 + s
+
+
+def _counted_to_the_middle(x: Any, n: Any) -> None:
+    for i in qd.range(n):
+        x[i] = jax.lax.while_loop(lambda s: s[0] < s[1], lambda s: (s[0] + 1, s[1] - 1), (i, n))[0]
+        x[i] += jax.lax.while_loop(lambda s: s[0] < s[1], lambda s: (s[0] + 2, s[1]), (i, n))[0]
+
+
+def _unrolled_by_jax(x: Any, n: Any) -> None:
+    for i in qd.range(n):
+        x[i] = jax.lax.fori_loop(0, n, lambda j, s: s + j, x[i], unroll=2)
+
+
 def _carried(x: Any, n: Any) -> None:
     last = 0
     for i in qd.range(n):
@@ -263,8 +308,12 @@ def _carried(x: Any, n: Any) -> None:
 
 TASKS = (
     _stored, _added, _at_the_end, _every_second, _by_step, _of_two, _in_lanes, _through_functions, _when, _while,
-    _filled, _bounded, _first_ones, _copy,
+    _filled, _bounded, _first_ones, _copy, _copy_of_parts, _counted, _counted_arrays, _counted_outside,
+    _counted_by_hand, _counted_to_the_middle, _unrolled_by_jax,
 )  # fmt: skip
+
+FROM_ZERO = (_copy, _copy_of_parts, _counted, _counted_arrays, _counted_outside, _counted_by_hand)
+"""Tasks that run without elements, too."""
 
 
 @pytest.mark.full
@@ -277,15 +326,51 @@ def test_uses_in_a_program(task: Any) -> None:
 
     one, each = qd.jit(f, sizes="any", options=EXACT), qd.jit(f, options=EXACT)
     met(one, *((ones(n),) for n in FIRST))
-    for n in (1, 3, 8, 17, 33, 1000):
+    for n in (0, 1, 2, 3, 8, 17, 33, 1000) if task in FROM_ZERO else (1, 3, 8, 17, 33, 1000):
         x = jnp.arange(n, dtype=jnp.float32)
         same_bits(one(x), each(x))
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("dtype", ["int32", "int8", "float16", "float32", "int64", "float64"])
+def test_types_of_counted_loops(dtype: str) -> None:
+    def f(x: Any) -> Any:
+        n, y = x.shape[0], qd.copy(x)
+        for i in qd.range(n):
+            s = jax.lax.fori_loop(0, n, lambda j, s: s + y[j], x[i])
+            x[i] = jax.lax.fori_loop(jnp.int32(0), n, lambda j, s: s * 2 + j.astype(s.dtype), s)
+        return x, jax.lax.fori_loop(0, n, lambda j, s: s * 2 + y[j], x.dtype.type(1))
+
+    with jax.enable_x64("64" in dtype):
+        one, each = qd.jit(f, sizes="any", options=EXACT), qd.jit(f, options=EXACT)
+        for n in (*FIRST, 1, 2, 7, 0, 33):
+            x = (jnp.arange(n) % 3).astype(dtype)
+            same_bits(one(x), each(x))
+
+
+@pytest.mark.full
+def test_gradients_of_counted_loops() -> None:
+    def f(x: Any) -> Any:
+        n, total = x.shape[0], qd.zeros((), x.dtype)
+        for i in qd.range(n):
+            total[()] += jax.lax.fori_loop(0, n, lambda j, s: s + jnp.sin(x[j]) * x[i] * j / n, x[i])
+        return total
+
+    one = jax.grad(qd.jit(f, sizes="any"))
+    for n in (*FIRST, 1, 2, 7, 33, 64):
+        x = jnp.linspace(-1, 1, n)
+        at = jnp.arange(n)
+        want = jax.grad(lambda x, at=at, n=n: x.sum() + jnp.sum(jnp.sin(x) * at / n) * x.sum())(x)
+        np.testing.assert_allclose(one(x), want, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.full
 @pytest.mark.parametrize(
     "task",
-    [_stored, _added, _at_the_end, _every_second, _of_two, _in_lanes, _when, _filled, _first_ones],
+    [
+        _stored, _added, _at_the_end, _every_second, _of_two, _in_lanes, _when, _filled, _first_ones, _copy,
+        _copy_of_parts, _counted, _counted_arrays, _counted_outside, _counted_by_hand,
+    ],  # fmt: skip
     ids=lambda t: t.__name__,
 )
 def test_no_trace_at_a_new_length(task: Any) -> None:

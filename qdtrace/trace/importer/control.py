@@ -14,6 +14,7 @@ from qdtrace.ir.program import Atom, Literal
 from qdtrace.ir.types import DType
 from qdtrace.trace import compat
 from qdtrace.trace.importer.carries import Carries, Carry
+from qdtrace.trace.importer.counted_loops import is_counted
 from qdtrace.trace.importer.elements import per_element
 from qdtrace.trace.importer.indexed_carries import dynamically_indexed
 from qdtrace.trace.importer.indexing import as_index
@@ -34,6 +35,7 @@ from qdtrace.trace.importer.values import (
     hold,
     rank0,
 )
+from qdtrace.trace.lengths import recording
 from qdtrace.trace.physical import is_pair
 
 if TYPE_CHECKING:
@@ -72,6 +74,8 @@ def while_(
     n_cond, n_body = cond_nconsts, body_nconsts
     cond_consts, body_consts = operands[:n_cond], operands[n_cond : n_cond + n_body]
     initial = operands[n_cond + n_body :]
+    if recording() is not None and is_counted(cond_jaxpr, body_jaxpr, n_cond, n_body):
+        return _counted(imp, body_jaxpr, body_consts, initial)
     cond, body = cond_jaxpr, body_jaxpr
     avals = [v.aval for v in compat.open_jaxpr(body).invars[n_body:]]
     pinned(cond_consts)
@@ -105,6 +109,25 @@ def while_(
     unpin(cond_consts)
     unpin(body_consts)
     return carries.values(out)
+
+
+def _counted(imp: Importer, body: AnyJaxpr, consts: Sequence[Value], initial: Sequence[Value]) -> list[Value]:
+    """Imports a `while` that counts as a `for`, which it is in a program of one length."""
+    count = len(consts)
+    avals = [v.aval for v in compat.open_jaxpr(body).invars[count + 2 :]]
+    start, stop = (imp.element(value, ()) for value in initial[:2])
+    pinned(consts)
+    carries = Carries(imp, avals, initial[2:], dynamically_indexed(body, count)[2:])
+    index = scalar_var(start.type.dtype, "k")
+    block_params = carries.params()
+    with imp.block((index, *block_params)) as opened:
+        seen = carries.values(block_params)
+        results = imp.inline(body, [*consts, rank0(index), rank0(stop), *seen])
+        atoms = carries.finish(seen, results[2:])
+    bounds = (start, stop, integer(1, start.type.dtype))
+    out = imp.emit("for", *bounds, *carries.start(), blocks=(opened.close(atoms),))
+    unpin(consts)
+    return [rank0(imp.op("max", start, stop)), rank0(stop), *carries.values(out)]
 
 
 def _where_active(imp: Importer, active: Value, carry: Carry, new: Value, old: Value) -> Value:
