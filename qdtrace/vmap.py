@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 import jax
@@ -34,10 +35,12 @@ from qdtrace.lanes.plan import (
     without_cells,
 )
 from qdtrace.lanes.staging import most_copied
+from qdtrace.trace import compat
 from qdtrace.trace.allocation import empty
-from qdtrace.trace.arguments import as_values
+from qdtrace.trace.arguments import as_buffer, as_values, is_memory
 from qdtrace.trace.context import get_current
 from qdtrace.trace.dtypes import as_weak, mode_for
+from qdtrace.trace.lengths import known, recording
 from qdtrace.trace.loops import ndrange
 from qdtrace.trace.loops import range as qd_range
 from qdtrace.wrapped import Wrapped
@@ -143,6 +146,10 @@ class Batched(Mapped, Wrapped[P, R_co]):
         if mode is REFERENCE or context.in_thread:
             args, kwargs = as_values((args, kwargs))
             return mapping.by_jax(args, kwargs)
+        is_last = context.function is self and mapping.pure is None
+        if (is_last or recording() is not None) and not context.regions and compat.current_trace() is context.jax_trace:
+            made = _map(mapping, *_as_buffers((args, kwargs)), is_last=is_last)  # a call would not know lengths
+            return made if is_last else _as_buffers(made)
         return self.jitted(*args, **kwargs)
 
     @functools.cached_property
@@ -161,7 +168,7 @@ _VALUES: set[type] = set()
 
 def _has_objects(argument: Any) -> bool:
     """Returns whether an argument, or a leaf of it, is no array or number."""
-    leaves = jax.tree.leaves(argument)
+    leaves = jax.tree.leaves(argument, is_leaf=is_memory)
     if len(leaves) == 1 and leaves[0] is argument and is_value(argument):
         _VALUES.add(type(argument))
         return False
@@ -180,7 +187,7 @@ def _compiled(mapping: Callable[[], Mapping]) -> Jitted[..., Any]:
     return jit(mapped, pure=mapping().pure)
 
 
-def _map(mapping: Mapping, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _map(mapping: Mapping, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_last: bool = True) -> Any:
     """Maps over all elements; it is the body of the function that `qd.jit` compiles."""
     context = get_current()
     assert context is not None
@@ -188,6 +195,7 @@ def _map(mapping: Mapping, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     axes = mapping.leaf_axes(args, kwargs)
     split = chosen_split(plan, axes)
     if split is not None:
+        plan = replace(plan, sizes=known(plan.sizes))
         args, kwargs = as_values((args, kwargs))
         values = _unmapped(mapping, plan, args, kwargs)
         given = list(zip(jax.tree.leaves((args, kwargs)), axes, strict=True))
@@ -214,8 +222,13 @@ def _map(mapping: Mapping, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
                     slot.store(out, indices, y)
     for k, (out, slot) in enumerate(zip(outs, plan.slots, strict=True)):
         if slot is not None:
-            values[k] = slot.content(out)
+            values[k] = slot.content(out, is_last=is_last)
     return jax.tree.unflatten(plan.tree, [values[k] for k in range(len(outs))])
+
+
+def _as_buffers(tree: Any) -> Any:
+    """Returns a tree with arrays as buffers."""
+    return jax.tree.map(lambda x: x if is_memory(x) else as_buffer(x), tree, is_leaf=is_memory)
 
 
 def _unmapped(mapping: Mapping, plan: Plan, args: Any, kwargs: Any) -> dict[int, Any]:

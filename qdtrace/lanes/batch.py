@@ -66,7 +66,7 @@ def _stages(jaxpr: Any, varies: set[Any], lanes: Any) -> list[Stage]:
     if jax.default_backend() != "cpu":
         return stages_of(jaxpr, varies, limits_on_gpu(jaxpr, lanes, varies))
     limits = limits_on_cpu(jaxpr, lanes)
-    are_many = type(lanes) is int and lanes >= PANEL  # a symbol, as of `jax.export`, compares with nothing
+    are_many = isinstance(lanes, int) and lanes >= PANEL  # a symbol, as of `jax.export`, compares with nothing
     if limits is not None and are_many and is_of_elements(jaxpr, varies):
         return []
     return stages_of(jaxpr, varies, limits)

@@ -30,4 +30,4 @@ def looped(part: Any, operands: Sequence[Value], size: int, f: Callable[..., Any
         xs = [x.value(lazy=False, most=n) for x, n in zip(chosen, most, strict=True)]
         for out, slot, y in zip(outs, slots, run(*xs), strict=True):
             slot.store(out, (index,), y)
-    return [(slot.content(out)[...], 0) for out, slot in zip(outs, slots, strict=True)]
+    return [(slot.content(out, is_last=False)[...], 0) for out, slot in zip(outs, slots, strict=True)]

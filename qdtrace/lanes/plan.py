@@ -16,13 +16,14 @@ from qdtrace.errors import TraceTypeError, TraceValueError, UnsupportedError, us
 from qdtrace.frozen import frozen, mutable
 from qdtrace.trace import compat
 from qdtrace.trace.arguments import as_values
-from qdtrace.trace.buffers import Buffer
+from qdtrace.trace.buffers import Buffer, content_of
 from qdtrace.trace.cells import Cell
 from qdtrace.trace.context import LANE, OpenRegion, new_uid
 from qdtrace.trace.diagnosis.explain import explained
 from qdtrace.trace.dtypes import as_weak, is_key, is_weak
 from qdtrace.trace.handles import MemoryHandle
 from qdtrace.trace.indexing import as_value
+from qdtrace.trace.lengths import known
 from qdtrace.trace.refs import is_ref, refusal
 from qdtrace.trace.source import eqn_loc
 
@@ -99,7 +100,7 @@ class Mapping:
         """Returns a block in which JAX knows the axis by its name, for the trace of one element."""
         if self.axis_name is None:
             return nullcontext()
-        return compat.named_axis(self.axis_name, self.size_of(leaves, axes))
+        return compat.named_axis(self.axis_name, known(self.size_of(leaves, axes)))
 
     def size_of(self, leaves: Sequence[Any], axes: Sequence[int | None]) -> int:
         """Returns the batch size of these arguments."""
@@ -192,12 +193,13 @@ class Part:
         if not self.at:
             self.at = (None,) * getattr(self.base, "ndim", 0)
         if self.whole is None:
-            self.whole = self.base[...] if isinstance(self.base, Buffer) else self.base
+            self.whole = content_of(self.base) if isinstance(self.base, Buffer) else self.base
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the selected elements."""
-        return tuple(n for n, k in zip(jnp.shape(self.base), self.at, strict=True) if k is None)
+        shape = self.base.shape if isinstance(self.base, Buffer) else jnp.shape(self.base)
+        return tuple(n for n, k in zip(shape, self.at, strict=True) if k is None)
 
     def select(self, axis: int, index: Any) -> Part:
         """Returns one element along one of the axes that are kept."""
@@ -211,8 +213,10 @@ class Part:
         So is one of more than `most` elements.
         """
         if all(k is None for k in self.at):
+            known(self.shape)
             return self.whole
         if lazy or not isinstance(self.base, Buffer) or prod(self.shape) > most:
+            known(self.shape)
             out = jnp.asarray(self.whole)
             for axis in range(len(self.at) - 1, -1, -1):
                 if self.at[axis] is not None:
@@ -247,13 +251,16 @@ class Slot:
         """Stores an element in the buffer of the whole."""
         whole[self.index(indices)] = jax.random.key_data(element) if is_key(element) else element
 
-    def content(self, whole: Any) -> Any:
-        """Returns the buffer of the whole, or the array that the results are, if that is no buffer of their type."""
+    def content(self, whole: Any, *, is_last: bool) -> Any:
+        """Returns the buffer of the whole, or the array that the results are, if that is no buffer of their type.
+
+        If it is the last that a function does, nobody looks at the shape of that array.
+        """
         if self.is_float0:
             return np.zeros(self.shape, self.dtype)
         if self.impl is not None:
             return jax.random.wrap_key_data(whole[...], impl=self.impl)
-        return as_weak(whole) if self.weak else whole
+        return as_weak(content_of(whole) if is_last else whole) if self.weak else whole
 
 
 @frozen
@@ -325,7 +332,7 @@ def _levels(
     names = names if mapping.axis_name is None else (*names, mapping.axis_name)
     element = [
         jax.ShapeDtypeStruct(
-            jnp.shape(x) if a is None else _without(x.shape, a),
+            known(x.shape if hasattr(x, "shape") else jnp.shape(x)) if a is None else known(_without(x.shape, a)),
             jnp.result_type(x) if not hasattr(x, "dtype") else x.dtype,
             weak_type=is_weak(x.tracer if isinstance(x, Buffer) else x),
         )
@@ -496,7 +503,7 @@ class _Axis:
 
 
 def _batch_size(leaves: Sequence[Any], axes: Sequence[int | None], given: int | None) -> int:
-    sizes: dict[int, None] = {} if given is None else {given: None}
+    sizes = [] if given is None else [given]
     for x, a in zip(leaves, axes, strict=True):
         if a is None:
             continue
@@ -507,7 +514,8 @@ def _batch_size(leaves: Sequence[Any], axes: Sequence[int | None], given: int | 
                 help="give in_axes an entry for each argument, None for one that all elements share; make an array of "
                 "a list: `jnp.array(values)`",
             )
-        sizes[shape[a]] = None
+        if shape[a] not in sizes:
+            sizes.append(shape[a])
     if not sizes:
         raise TraceValueError.here(
             "qd.vmap needs at least one mapped argument, got in_axes=None for all",
@@ -519,7 +527,7 @@ def _batch_size(leaves: Sequence[Any], axes: Sequence[int | None], given: int | 
             notes=() if given is None else (f"axis_size={given} says one of them",),
             help="give arguments of equal length along the mapped axes, or in_axes=None for one that all share",
         )
-    return next(iter(sizes))
+    return sizes[0]
 
 
 def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:

@@ -60,7 +60,7 @@ def cut(jaxpr: Any, varies: Collection[Any], lanes: Any) -> Cut | None:
     first = [e for e, is_once in zip(eqns, once, strict=True) if is_once]
     kept = [v for e in first for v in e.outvars if v in read]
     work = sum(map(work_of, first))
-    saved = work * lanes if type(lanes) is int else LEAST_OF_ALL
+    saved = work * lanes if isinstance(lanes, int) else LEAST_OF_ALL
     if work < max(LEAST, PER_READ * sum(v.aval.size for v in kept)) or saved < LEAST_OF_ALL:
         return None
     given = [*opened.constvars, *opened.invars]

@@ -113,6 +113,8 @@ def trace_adjoint(call: Trace, leaves: Sequence[Any], moved: Sequence[int]) -> T
     if base.source is None or has_backward(base):
         raise PinnedError("a function in its loops has a derivative rule for reverse mode")
     made = list(dict.fromkeys(s.number for s in call.results if isinstance(s, Made)))
+    if any(isinstance(s, Made) and s.is_weak for s in call.results):
+        raise PinnedError("other operands decide the type of a result")
     if len(set(base.program.results)) < len(base.program.results):
         raise PinnedError("two results are one array")
     try:

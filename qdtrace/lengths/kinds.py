@@ -276,11 +276,15 @@ def _form(at: At, made: _Made) -> Form:
     kept = [(v, v) for v in dict.fromkeys(made.program.results) if v not in known]  # no task is left that writes them
     filled = [*memory[len(params) :], *kept]
     places = {var: k for k, (var, _) in enumerate(filled)}
+
+    def result(source: Source) -> Source:
+        return Made(places[made.program.results[source.number]], source.is_weak) if isinstance(source, Made) else source
+
     return Form(
         made.given,
         tuple([(held(s, dtype), dtype) for s, dtype in zip(at.operands, dtypes[:count], strict=True)]),
         tuple([on_host(np.array(x), dtype) for x, dtype in zip(at.numbers, dtypes[count:], strict=True)]),
         tuple([place(var, before) for var, before in filled]),
-        tuple([Made(places[made.program.results[s.number]]) if isinstance(s, Made) else s for s in at.results]),
+        tuple(map(result, at.results)),
         at.tree,
     )

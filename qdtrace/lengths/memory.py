@@ -15,6 +15,7 @@ from jax.sharding import SingleDeviceSharding
 from qdtrace.frozen import frozen
 from qdtrace.lengths.traced import Known, Made
 from qdtrace.trace import compat
+from qdtrace.trace.dtypes import as_weak
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,12 +63,13 @@ class Place:
         first = -address % CACHE_LINE
         return np.ndarray(self.shape, self.dtype, memory, first), address + first
 
-    def to_jax(self, array: np.ndarray) -> Any:
+    def to_jax(self, array: np.ndarray, *, is_weak: bool) -> Any:
         """Returns an array of JAX in the memory of one that was made here."""
         if compat.batched_device_put is None:
-            return jax.device_put(array)
+            return as_weak(jax.device_put(array)) if is_weak else jax.device_put(array)
         device = jax.local_devices(backend="cpu")[0]  # `jax.device_put` ends in the same, at ten times the price
-        return compat.batched_device_put(self._aval, _sharding_on(device), [array], [device], False)
+        kind = self._aval.update(weak_type=True) if is_weak else self._aval
+        return compat.batched_device_put(kind, _sharding_on(device), [array], [device], False)
 
     @functools.cached_property
     def _room(self) -> int:
@@ -115,7 +117,7 @@ class Form:
         addresses = [address for _, address in (*operands, *self.numbers, *made)]
         self.given.run(addresses[: len(self.given.memory)])
         results = [
-            self.places[s.number].to_jax(made[s.number][0])
+            self.places[s.number].to_jax(made[s.number][0], is_weak=s.is_weak)
             if isinstance(s, Made)
             else _own(s.value if isinstance(s, Known) else leaves[s])
             for s in self.results

@@ -181,7 +181,7 @@ def _at(source: Source, values: Sequence[Any]) -> Source:
 def _is_same(a: Source, b: Source) -> bool:
     """Returns whether operands, or results, of two traces have one source."""
     if isinstance(a, Made) and isinstance(b, Made):
-        return a.number == b.number
+        return (a.number, a.is_weak) == (b.number, b.is_weak)
     if not (isinstance(a, Known) and isinstance(b, Known)):
         return type(a) is type(b) and a == b
     if a.value is b.value:

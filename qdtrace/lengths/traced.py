@@ -43,6 +43,8 @@ class Made:
     """A result of the program, by its number."""
 
     number: int
+    is_weak: bool = False
+    """True if other operands decide its type (`weak_type` of JAX)."""
 
 
 Source = int | Known | Made
@@ -150,9 +152,14 @@ class _Walk:
             return [Known(a.val) if is_literal(a) else places[a] for a in atoms]
 
         for eqn in jaxpr.eqns:
-            if _says_type_alone(eqn) and eqn.outvars[0] not in jaxpr.outvars:
-                places[eqn.outvars[0]] = sources(eqn.invars)[0]
-                continue
+            if _says_type_alone(eqn):
+                (source,) = sources(eqn.invars)
+                if isinstance(source, Made):
+                    places[eqn.outvars[0]] = Made(source.number, eqn.outvars[0].aval.weak_type)
+                    continue
+                if eqn.outvars[0] not in jaxpr.outvars:
+                    places[eqn.outvars[0]] = source
+                    continue
             places |= zip(eqn.outvars, self.results_of(eqn, sources(eqn.invars)), strict=True)
         return sources(jaxpr.outvars)
 
@@ -161,6 +168,8 @@ class _Walk:
         if eqn.primitive is compat.jit_p:
             inner = eqn.params["jaxpr"]
             return self.results(compat.without_dead_code(inner), compat.constants_of(inner), operands)
+        if eqn.primitive.name == "optimization_barrier":  # ties results to checks, which a call waits for here
+            return operands
         if eqn.primitive is not call_p:  # also a derivative: see Note [Bounds of one length]
             loc = eqn_loc(eqn)
             raise PinnedError(f"`{eqn.primitive.name}` runs outside of its loops" + (f"\n  at {loc}" if loc else ""))

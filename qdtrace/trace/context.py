@@ -89,6 +89,8 @@ class TraceContext:
     """True if functions of `qd.jit` that are called outside of loops become part of this one."""
     lanes: object = None
     """Mode of a `qd.vmap` that is called here: `Lane`, `Probe` or `REFERENCE` of `lanes/plan`, or None."""
+    function: object = None
+    """The function that is traced."""
     jax_trace: object = None
     """The JAX trace of the function's own code; that of `lax` and `jax.vmap` bodies is another one."""
     jax_traces: set[object] = field(default_factory=set)

@@ -161,11 +161,11 @@ def trace_function(
         def trace_again(left_out: Mapping[Hashable, int]) -> Replay:
             with new_trace(name) as other:
                 other.watching, other.left_out, other.arrays = False, left_out, arrays
-                other.inlines = inlines
+                other.inlines, other.function = inlines, function
                 return Replay(trace_in(other), other.uids)
 
         with new_trace(name) as context:
-            context.arrays, context.inlines = arrays, inlines
+            context.arrays, context.inlines, context.function = arrays, inlines, function
             try:
                 closed = trace_in(context)
             finally:

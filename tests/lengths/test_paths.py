@@ -272,7 +272,7 @@ def _counted(x: Any, n: Any) -> None:
 def _counted_arrays(x: Any, n: Any) -> None:
     for i in qd.range(n):
         pair = jax.lax.fori_loop(-n, n // 2, lambda j, s: (s[1], s[0] + j), (n, i))
-        row = jax.lax.fori_loop(0, n, lambda j, s: s.at[j % 3].add(pair[0]), jnp.zeros(3))
+        row = jax.lax.fori_loop(0, n, lambda j, s, p=pair: s.at[j % 3].add(p[0]), jnp.zeros(3))
         x[i] = row[1] + pair[1]
 
 
@@ -284,8 +284,8 @@ def _counted_outside(x: Any, n: Any) -> None:
 
 def _counted_by_hand(x: Any, n: Any) -> None:
     for i in qd.range(n):
-        first, last, s = jax.lax.while_loop(lambda s: s[0] < s[1], lambda s: (s[0] + 1, s[1], s[2] + s[0]), (i, n - 2, 0))
-        x[i] = first + last * 3 + s
+        found = jax.lax.while_loop(lambda s: s[0] < s[1], lambda s: (s[0] + 1, s[1], s[2] + s[0]), (i, n - 2, 0))
+        x[i] = found[0] + found[1] * 3 + found[2]
 
 
 def _counted_to_the_middle(x: Any, n: Any) -> None:
@@ -312,6 +312,11 @@ TASKS = (
     _counted_by_hand, _counted_to_the_middle, _unrolled_by_jax,
 )  # fmt: skip
 
+UNTRACED = [
+    _stored, _added, _at_the_end, _every_second, _of_two, _in_lanes, _when, _filled, _first_ones, _copy,
+    _copy_of_parts, _counted, _counted_arrays, _counted_outside, _counted_by_hand,
+]  # fmt: skip
+"""Tasks that no new length traces."""
 FROM_ZERO = (_copy, _copy_of_parts, _counted, _counted_arrays, _counted_outside, _counted_by_hand)
 """Tasks that run without elements, too."""
 
@@ -353,7 +358,7 @@ def test_gradients_of_counted_loops() -> None:
     def f(x: Any) -> Any:
         n, total = x.shape[0], qd.zeros((), x.dtype)
         for i in qd.range(n):
-            total[()] += jax.lax.fori_loop(0, n, lambda j, s: s + jnp.sin(x[j]) * x[i] * j / n, x[i])
+            total[()] += jax.lax.fori_loop(0, n, lambda j, s, i=i: s + jnp.sin(x[j]) * x[i] * j / n, x[i])
         return total
 
     one = jax.grad(qd.jit(f, sizes="any"))
@@ -367,10 +372,7 @@ def test_gradients_of_counted_loops() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize(
     "task",
-    [
-        _stored, _added, _at_the_end, _every_second, _of_two, _in_lanes, _when, _filled, _first_ones, _copy,
-        _copy_of_parts, _counted, _counted_arrays, _counted_outside, _counted_by_hand,
-    ],  # fmt: skip
+    UNTRACED,
     ids=lambda t: t.__name__,
 )
 def test_no_trace_at_a_new_length(task: Any) -> None:

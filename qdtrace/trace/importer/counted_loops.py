@@ -10,9 +10,7 @@ from jax import lax
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:
-    from typing import Any
-
-    from qdtrace.trace.jaxprs import AnyJaxpr
+    from qdtrace.trace.jaxprs import AnyJaxpr, Atom, JaxprEqn
 
 WHOLE = (np.int32, np.int64)
 """Dtypes of the indices of a `for`."""
@@ -37,7 +35,7 @@ def is_counted(cond_jaxpr: AnyJaxpr, body_jaxpr: AnyJaxpr, cond_nconsts: int, bo
     )
 
 
-def _adds_one(eqn: Any, index: Any) -> bool:
+def _adds_one(eqn: JaxprEqn, index: Atom) -> bool:
     if eqn.primitive is not lax.add_p or eqn.invars[0] is not index:
         return False
     step = eqn.invars[1]
