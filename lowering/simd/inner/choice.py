@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 
 LIGHT_BODY = 40
 """Bodies of loops up to this cost get four vectors, others two: sums of the former wait for each other."""
-ENDS = 40
-"""Cycles of a loop besides its steps: the rest of the trips under a mask, and the sum of all lanes."""
+ENDS = 12
+"""Cycles of a loop besides its steps: the rest of the trips under a mask, and the sum of all lanes. These of one row
+overlap with the steps of the next one: a row alone takes 40."""
 ENDS_ALONE = 8
 """The same of a loop that carries nothing, or truths: their lanes are one number, which is compared."""
 UNCHANGED = 5
