@@ -56,7 +56,13 @@ def stages_of(jaxpr: Any, varies: Collection[Any], limits: Limits | None) -> lis
     given = _given(eqns, opened.invars, varies)
     heavy = [
         not is_bound
-        and (limits is None or is_last or _is_heavy_inside(eqn, varies, limits) or _reads_rows(eqn, given, limits))
+        and (
+            limits is None
+            or is_last
+            or _is_heavy_inside(eqn, varies, limits)
+            or _reads_rows(eqn, given, limits)
+            or _sorts(eqn, limits)
+        )
         for eqn, is_bound, is_last in zip(eqns, bound, last, strict=True)
     ]
     if not any(heavy):
@@ -170,6 +176,17 @@ def _reads_rows(eqn: Any, given: Collection[Any], limits: Limits) -> bool:
         return False
     known = all(isinstance(v, compat.Var) and v in given for v in eqn.invars)
     return known and eqn.outvars[0].aval.shape[-1] >= _ROW and multiplications(eqn) >= limits.given
+
+
+def _sorts(eqn: Any, limits: Limits) -> bool:
+    """Returns whether an equation, or a call, sorts lines that are long, outside of loops."""
+    called = compat.called_jaxpr(eqn)
+    if called is not None:
+        return any(_sorts(e, limits) for e in compat.open_jaxpr(called).eqns)
+    if eqn.primitive not in (lax.sort_p, lax.top_k_p):
+        return False
+    line = eqn.invars[0].aval.shape[eqn.params.get("dimension", eqn.params.get("axis", -1))]
+    return line * (len(eqn.invars) if eqn.primitive is lax.sort_p else 3) >= limits.sorted
 
 
 def _is_heavy_inside(eqn: Any, varies: Collection[Any], limits: Limits) -> bool:

@@ -12,6 +12,8 @@ from jax import lax
 
 import qdtrace as qd
 from qdtrace.errors import TraceTypeError, TraceValueError
+from qdtrace.lanes.limits import limits_on_cpu, limits_on_gpu
+from qdtrace.lanes.stages import stages_of, varying
 from tests.api.array_programs import STEPS, draw, function_of
 from tests.selection import drawn
 
@@ -74,13 +76,31 @@ def test_what_runs_where(f: Any, n: int, found: list[str]) -> None:
     assert generators(f, a, array_mapping="lanes") == ["llvm"]
 
 
+@pytest.mark.parametrize(
+    ("f", "n", "is_batched"),
+    [
+        (lambda x: lax.top_k(x, 4)[0], 21, False),
+        (lambda x: lax.top_k(x, 4)[0], 22, True),
+        (jnp.argsort, 31, False),
+        (jnp.argsort, 32, True),
+        (jnp.sort, 63, False),
+        (jnp.sort, 64, True),
+        (lambda x: lax.scan(lambda c, _: (x[jnp.argsort(c)], None), x, length=5)[0], 64, False),  # lanes take each step
+    ],
+)
+def test_long_sorts_of_a_gpu(f: Any, n: int, is_batched: bool) -> None:
+    """Where they are decided, which needs no GPU."""
+    jaxpr = jax.make_jaxpr(f)(jnp.zeros(n)).jaxpr
+    varies = varying(jaxpr, jaxpr.invars)
+    assert any(s.batched for s in stages_of(jaxpr, varies, limits_on_gpu(jaxpr, 1 << 20, varies))) == is_batched
+    assert not stages_of(jaxpr, varies, limits_on_cpu(jaxpr, 1 << 20))
+
+
 @pytest.mark.cpu
 def test_a_row_says_who_works_and_why() -> None:
     (task,) = qd.jit(lambda a: qd.vmap(product)(a)).lower(matrices(32)).tasks
     assert (task.name, task.bounds, task.codegen) == ("product.batch_of_5", (0, 5), "xla")
-    assert task.reason == (
-        "array operations of XLA for all lanes together; the largest: qd_product of 5x32x32"
-    )
+    assert task.reason == ("array operations of XLA for all lanes together; the largest: qd_product of 5x32x32")
     gradient = qd.jit(jax.grad(lambda a: jnp.sum(qd.vmap(product)(a)))).lower(matrices(32)).tasks
     assert {task.codegen for task in gradient} == {"xla"}
 
