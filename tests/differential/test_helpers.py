@@ -137,5 +137,5 @@ def test_programs_use_nearly_every_primitive():
         seen.update(e.primitive.name for e in walk_program(made.program))
 
     look()
-    # any one function is rare; what tells is drawn in tests/printing
-    assert len(PRIMITIVES.keys() - seen - {"tell"}) <= 5
+    # any one function is rare; what tells is drawn in tests/printing, and ranks of lanes are made by a pass alone
+    assert len(PRIMITIVES.keys() - seen - {"tell", "lane_count", "lane_rank"}) <= 5
