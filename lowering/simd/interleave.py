@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lowering.llvm.types import MEMORY
 from lowering.simd.addresses import record_of
-from lowering.simd.pieces import load_piece, write_pieces
+from lowering.simd.pieces import load_piece, shuffled, write_pieces
 from lowering.simd.records import Step, Touch, group_stores
 from lowering.simd.transfers import load_vector, scatter_lanes, store_vectors
 from qdtrace.ir.memory import indices_of, reference
@@ -31,17 +31,14 @@ def pick(f: LaneFrame, kind: str, sources: Sequence[str], wanted: Sequence[int])
     Each pair of sources is shuffled into the wanted lanes; then the pairs are blended.
     """
     width, type_ = f.width, f.lanes.of(kind)
-
-    def shuffle(a: str, b: str, lanes: Sequence[int | None]) -> str:
-        order = f.lanes.sequence("i32", ["poison" if k is None else k for k in lanes])
-        return f.text.op(f"shufflevector {type_} {a}, {type_} {b}, {f.lanes.of('i32')} {order}")
-
     total = ""
     for first in range(0, len(sources), 2):
         low, high = first * width, min(first + 2, len(sources)) * width
         pair = sources[first], sources[min(first + 1, len(sources) - 1)]
-        part = shuffle(*pair, [k - low if low <= k < high else None for k in wanted])
-        total = shuffle(total, part, [n + width * (k >= low) for n, k in enumerate(wanted)]) if total else part
+        part = shuffled(f, type_, pair, [k - low if low <= k < high else "poison" for k in wanted])
+        if total:
+            part = shuffled(f, type_, (total, part), [n + width * (k >= low) for n, k in enumerate(wanted)])
+        total = part
     return total
 
 

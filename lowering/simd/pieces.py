@@ -130,7 +130,7 @@ def transposed(f: LaneFrame, kind: str, square: list[str]) -> list[str]:
             for k in range(len(square)):
                 if not k & half:
                     pair = square[k], square[k + half]
-                    made[k], made[k + half] = (_shuffled(f, kind, pair, order) for order in (lower, upper))
+                    made[k], made[k + half] = (shuffled(f, kind, pair, order) for order in (lower, upper))
             square, half = made, half // 2
             continue
         half //= 4
@@ -144,15 +144,16 @@ def _fours(f: LaneFrame, kind: str, square: list[str], step: int, orders: tuple[
     for k in range(len(square)):
         if k // step % 4 == 0:
             rows = [square[k + n * step] for n in range(4)]
-            halves = [[_shuffled(f, kind, (rows[a], rows[b]), order) for a, b in (first, second)] for order in orders]
-            found = [_shuffled(f, kind, (a, b), order) for a, b in halves for order in orders]
+            halves = [[shuffled(f, kind, (rows[a], rows[b]), order) for a, b in (first, second)] for order in orders]
+            found = [shuffled(f, kind, (a, b), order) for a, b in halves for order in orders]
             places = (0, 1, 2, 3) if step == 1 else (0, 2, 1, 3)
             for n, register in zip(places, found, strict=True):
                 made[k + n * step] = register
     return made
 
 
-def _shuffled(f: LaneFrame, kind: str, pair: tuple[str, str], order: list[int]) -> str:
+def shuffled(f: LaneFrame, kind: str, pair: tuple[str, str], order: Sequence[int | str]) -> str:
+    """Returns a vector of elements of two, by their numbers in both."""
     a, b = pair
     return f.text.op(f"shufflevector {kind} {a}, {kind} {b}, {f.lanes.of('i32')} {f.lanes.sequence('i32', order)}")
 

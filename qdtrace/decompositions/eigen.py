@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from qdtrace.decompositions.householder import hessenberg, householder_product
-from qdtrace.decompositions.linalg import at, conj, pivot_size, put
+from qdtrace.decompositions.linalg import at, conj, pivot_size, put, with_columns
 from qdtrace.errors import UnsupportedError
 from qdtrace.trace.importer.registry import batched, decomposition
 
@@ -60,11 +60,8 @@ def _turn_rows(t: Any, k: Any, c: Any, s: Any, first: Any) -> Any:
 def _turn_columns(t: Any, k: Any, c: Any, s: Any, last: Any) -> Any:
     """Rotates columns k and k + 1, in rows before `last`."""
 
-    def row(i: Any, t: Any) -> Any:
-        x, y = at(t, i, k), at(t, i, k + 1)
-        return put(put(t, c * x + conj(s) * y, i, k), c * y - s * x, i, k + 1)
-
-    return lax.fori_loop(jnp.zeros_like(k), last, row, t)
+    rows = jnp.zeros_like(k), last
+    return with_columns(lax.fori_loop, t, rows, k, k + 1, lambda x, y: (c * x + conj(s) * y, c * y - s * x))
 
 
 def _largest(t: Any) -> Any:

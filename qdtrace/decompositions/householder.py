@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
-from qdtrace.decompositions.linalg import at, conj, is_short, largest_part, loops, put, squared, swap
+from qdtrace.decompositions.linalg import at, conj, is_short, largest_part, loops, put, squared, swap, with_columns
 from qdtrace.decompositions.reflections import of_column, reduced, reflect_columns, reflect_rows
 from qdtrace.trace.importer.registry import batched, decomposition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from qdtrace.decompositions.linalg import Each
 
 
 def triangle(a: Any, count: int, kept: Any = None) -> tuple[Any, Any, Any]:
@@ -30,21 +28,12 @@ def triangle(a: Any, count: int, kept: Any = None) -> tuple[Any, Any, Any]:
         a, taus, order = state
         if kept is not None:
             p = jnp.where(k < kept, k, _longest_column(a, k))
-            a, order = _exchange(each, a, k, p), swap(order, k, p)
+            a = with_columns(each, a, (0, a.shape[0]), k, p, lambda x, y: (y, x))
+            order = swap(order, k, p)
         a, tau = reduced(each, a, k, k)
         return reflect_columns(each, a, k + 1, k, conj(tau), of_column(k)), put(taus, tau, k), order
 
     return each(0, count, step, (a, jnp.zeros(count, a.dtype), jnp.arange(a.shape[1], dtype=jnp.int32)))
-
-
-def _exchange(each: Each, a: Any, k: Any, p: Any) -> Any:
-    """Returns the matrix with two columns exchanged."""
-
-    def row(i: Any, a: Any) -> Any:
-        x, y = at(a, i, k), at(a, i, p)
-        return put(put(a, y, i, k), x, i, p)
-
-    return each(0, a.shape[0], row, a)
 
 
 def _longest_column(a: Any, k: Any) -> Any:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from qdtrace.decompositions.householder import product, triangle
-from qdtrace.decompositions.linalg import UNROLLED, at, conj, is_short, largest_part, loops, put, squared
+from qdtrace.decompositions.linalg import UNROLLED, at, conj, is_short, largest_part, loops, put, squared, with_columns
 from qdtrace.trace.importer.registry import batched, decomposition
 
 if TYPE_CHECKING:
@@ -55,12 +55,11 @@ def _phase(x: Any) -> tuple[Any, Any]:
 def _turn(each: Each, a: Any, p: Any, q: Any, c: Any, s: Any, direction: Any) -> Any:
     """Rotates columns p and q of `a`, column q multiplied by a direction before."""
 
-    def row(i: Any, a: Any) -> Any:
-        x, y = at(a, i, p), at(a, i, q)
+    def turned(x: Any, y: Any) -> tuple[Any, Any]:
         y = y if direction is None else y * direction
-        return put(put(a, c * x - s * y, i, p), s * x + c * y, i, q)
+        return c * x - s * y, s * x + c * y
 
-    return each(0, a.shape[0], row, a)
+    return with_columns(each, a, (0, a.shape[0]), p, q, turned)
 
 
 def _products(each: Each, a: Any, p: Any, q: Any) -> tuple[Any, Any]:

@@ -78,6 +78,18 @@ def put(a: Any, x: Any, *index: Any) -> Any:
     return lax.dynamic_update_slice(a, x.reshape((1,) * a.ndim), index, allow_negative_indices=False)
 
 
+def with_columns(
+    each: Each, a: Any, rows: tuple[Any, Any], p: Any, q: Any, change: Callable[[Any, Any], tuple[Any, Any]]
+) -> Any:
+    """Returns a matrix with entries of columns p and q changed in pairs, from first of `rows` to before the last."""
+
+    def row(i: Any, a: Any) -> Any:
+        x, y = change(at(a, i, p), at(a, i, q))
+        return put(put(a, x, i, p), y, i, q)
+
+    return each(*rows, row, a)
+
+
 def conj(x: Any) -> Any:
     return jnp.conj(x) if jnp.iscomplexobj(x) else x
 

@@ -198,8 +198,7 @@ class Part:
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the selected elements."""
-        shape = self.base.shape if isinstance(self.base, Buffer) else jnp.shape(self.base)
-        return tuple(n for n, k in zip(shape, self.at, strict=True) if k is None)
+        return tuple(n for n, k in zip(_shape_of(self.base), self.at, strict=True) if k is None)
 
     def select(self, axis: int, index: Any) -> Part:
         """Returns one element along one of the axes that are kept."""
@@ -332,7 +331,7 @@ def _levels(
     names = names if mapping.axis_name is None else (*names, mapping.axis_name)
     element = [
         jax.ShapeDtypeStruct(
-            known(x.shape if hasattr(x, "shape") else jnp.shape(x)) if a is None else known(_without(x.shape, a)),
+            known(_shape_of(x) if a is None else _without(x.shape, a)),
             jnp.result_type(x) if not hasattr(x, "dtype") else x.dtype,
             weak_type=is_weak(x.tracer if isinstance(x, Buffer) else x),
         )
@@ -507,7 +506,7 @@ def _batch_size(leaves: Sequence[Any], axes: Sequence[int | None], given: int | 
     for x, a in zip(leaves, axes, strict=True):
         if a is None:
             continue
-        shape = x.shape if hasattr(x, "shape") else jnp.shape(x)
+        shape = _shape_of(x)
         if not -len(shape) <= a < len(shape):
             raise TraceTypeError.here(
                 f"qd.vmap needs an axis within the rank of the argument, got axis {a} of shape {shape}",
@@ -528,6 +527,11 @@ def _batch_size(leaves: Sequence[Any], axes: Sequence[int | None], given: int | 
             help="give arguments of equal length along the mapped axes, or in_axes=None for one that all share",
         )
     return sizes[0]
+
+
+def _shape_of(x: Any) -> tuple[int, ...]:
+    """Returns the shape of a leaf; that of a buffer may have lengths that nobody asked for yet."""
+    return x.shape if hasattr(x, "shape") else jnp.shape(x)
 
 
 def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ import jax
 from jax import lax
 
 from qdtrace.frozen import frozen
+from qdtrace.lanes.limits import CPU
 from qdtrace.lanes.shared_scans import split_scan
 from qdtrace.lanes.shared_work import PER_READ, is_same, is_var, is_work, once_of, rest_of, work_of
 from qdtrace.trace import compat
@@ -27,8 +28,6 @@ LEAST_OF_ALL = 1 << 18
 """The fewest operations that all lanes save together: some 20 microseconds of two cores, where a call costs five."""
 OF_THREAD, OF_CORE = 256, 1 << 16
 """The most elements of an array that one thread of a GPU, or one core, works on."""
-PRODUCT = 4096
-"""The most multiplications of one product that a core does by itself."""
 _CALLS = frozenset({"jit", "closed_call"})
 
 
@@ -83,7 +82,7 @@ def is_for_library(part: Any) -> bool:
     largest = max((v.aval.size for e in steps for v in (*e.invars, *e.outvars)), default=0)
     if jax.default_backend() != "cpu":
         return largest > OF_THREAD or not any(map(is_loop, every))
-    return largest > OF_CORE or max(map(matrix_multiplications, every)) > PRODUCT
+    return largest > OF_CORE or max(map(matrix_multiplications, every)) >= CPU.product
 
 
 def _has_work(jaxpr: Any, same: Iterable[Any]) -> bool:

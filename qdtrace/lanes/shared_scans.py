@@ -69,20 +69,14 @@ def split_scan(eqn: Any, same: Collection[Any], inline: Inline) -> Any:
         rows = dict(zip(body.invars[consts + count :], xs[consts + count :], strict=True))
 
         def scan(part: Any, names: Sequence[Any], init: Sequence[Any], rows: dict[Any, Any]) -> Any:
+            taken = {v: x for v, x in rows.items() if v in part.invars}
+
             def step(state: Any, row: Any) -> Any:
-                known = {**constants, **dict(zip(names, state, strict=True)), **row}
+                known = {**constants, **dict(zip(names, state, strict=True)), **dict(zip(taken, row, strict=True))}
                 results = compat.function_of(part)(*(known[v] for v in part.invars))
                 return list(results[: len(names)]), list(results[len(names) :])
 
-            taken = {v: x for v, x in rows.items() if v in part.invars}
-            order = list(taken)
-            return lax.scan(
-                lambda state, row: step(state, dict(zip(order, row, strict=True))),
-                list(init),
-                [taken[v] for v in order],
-                length=length,
-                reverse=eqn.params["reverse"],
-            )
+            return lax.scan(step, list(init), [*taken.values()], length=length, reverse=eqn.params["reverse"])
 
         end, stacked = scan(own, carry_first, init, rows)
         kept_rows = dict(zip(kept, stacked[len(given) :], strict=True))

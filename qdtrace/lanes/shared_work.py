@@ -74,10 +74,10 @@ def rest_of(eqns: list[Any], once: list[bool], results: Iterable[Any]) -> tuple[
     rest: list[Any] = []
     for eqn, is_once in zip(reversed(eqns), reversed(once), strict=True):
         if not is_once or (_grows(eqn) and not is_work(eqn) and not read.isdisjoint(eqn.outvars)):
-            rest.insert(0, eqn)
+            rest.append(eqn)
             read.difference_update(eqn.outvars)
             read.update(v for v in eqn.invars if is_var(v))
-    return rest, read
+    return rest[::-1], read
 
 
 def _grows(eqn: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from qdtrace.api import Jitted
+from qdtrace.api import Jitted, jit
 from qdtrace.config import options_from
 from qdtrace.errors import TraceTypeError
 from qdtrace.trace import markers
@@ -40,21 +40,17 @@ def function_of(f: Any, what: str) -> tuple[Callable[..., Any], str]:
     return f.__wrapped__, name
 
 
-def options_of(f: Any) -> dict[str, Any]:
-    """Returns the options of a function, with errors for indices outside of arrays where others are clipped: no place
-    of a pattern stands for them."""
-    own = dict(f.overrides) if isinstance(f, Jitted) else {}
-    return {**own, "bounds": "raise"} if options_from(own).bounds == "clip" else own
-
-
-def name_parameters(made: Any, function: Callable[..., Any], *own: str) -> None:
-    """Gives a function the parameters of another one, behind its own: errors name arguments by them."""
-    given = [
-        p.replace(kind=p.POSITIONAL_ONLY) if p.kind is p.POSITIONAL_OR_KEYWORD else p for p in parameters_of(function)
-    ]
-    made.__signature__ = inspect.Signature(
-        [*(inspect.Parameter(n, inspect.Parameter.POSITIONAL_ONLY) for n in own), *given]
-    )
+def compiled(made: Callable[..., Any], f: Any, *own: str, pure: bool | None = None) -> Jitted[..., Any]:
+    """Compiles a function of the arguments of `f`, behind those named `own`: with the options of `f`, and its names of
+    arguments in errors. Indices outside of arrays are errors where others are clipped: no place of a pattern stands for
+    them."""
+    function, options = (f.__wrapped__, dict(f.overrides)) if isinstance(f, Jitted) else (f, {})
+    if options_from(options).bounds == "clip":
+        options["bounds"] = "raise"
+    alone = inspect.Parameter.POSITIONAL_ONLY
+    given = (p.replace(kind=alone) if p.kind is p.POSITIONAL_OR_KEYWORD else p for p in parameters_of(function))
+    made.__signature__ = inspect.Signature([*(inspect.Parameter(n, alone) for n in own), *given])
+    return jit(made, pure=pure, options=options)
 
 
 def checked_argument(args: Sequence[Any], argnum: int, what: str) -> Any:

@@ -9,17 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qdtrace.api import jit, to_jax
+from qdtrace.api import to_jax
 from qdtrace.errors import TraceTypeError, TraceValueError, boundary
-from qdtrace.sparse.arguments import (
-    avals_of,
-    checked_argument,
-    evaluated,
-    function_of,
-    name_parameters,
-    options_of,
-    shapes_like,
-)
+from qdtrace.sparse.arguments import avals_of, checked_argument, compiled, evaluated, function_of, shapes_like
 from qdtrace.sparse.behind import check_plain
 from qdtrace.sparse.gathering import Gathering
 from qdtrace.sparse.layouts import block_of, touched_by
@@ -89,12 +81,12 @@ def sparsity(f: Callable[..., Any], argnum: int = 0) -> Callable[..., Sparsity]:
                 help="make the pattern outside of jax.jit: its size depends on them",
             )
         checked_argument(args, argnum, "qd.sparsity")
-        return _made(function, name, args, argnum, options_of(f))
+        return _made(f, function, name, args, argnum)
 
     return pattern
 
 
-def _made(function: Any, name: str, args: tuple[Any, ...], argnum: int, options: dict[str, Any]) -> Sparsity:
+def _made(f: Any, function: Any, name: str, args: tuple[Any, ...], argnum: int) -> Sparsity:
     reading = read(function, shapes_like(args), argnum, name)
     is_second, x = reading.root.results[0].aval.shape == (), args[argnum]
     if not is_second:
@@ -107,8 +99,7 @@ def _made(function: Any, name: str, args: tuple[Any, ...], argnum: int, options:
         env = evaluated(reading, args)
         return [_places(reading, own, env, meeting, is_second=is_second) for own in touched]
 
-    name_parameters(places, function)
-    firsts = jit(places, pure=False, options=options)(*args)  # always traced, as `meeting` is needed
+    firsts = compiled(places, f, pure=False)(*args)  # always traced, as `meeting` is needed
     used = [own for own, meets in zip(touched, meeting, strict=True) if meets.any()]
     width = block_of([layout for t in used for layout in t.loads])
     height = width if is_second else block_of([layout for t in used for layout in t.writes])

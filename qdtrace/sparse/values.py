@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from qdtrace.api import jit, to_jax
+from qdtrace.api import to_jax
 from qdtrace.errors import TraceTypeError, TraceValueError, boundary
-from qdtrace.sparse.arguments import (
-    avals_of,
-    checked_argument,
-    evaluated,
-    function_of,
-    name_parameters,
-    options_of,
-    shapes_like,
-)
+from qdtrace.sparse.arguments import avals_of, checked_argument, compiled, evaluated, function_of, shapes_like
 from qdtrace.sparse.behind import adjoints_of
 from qdtrace.sparse.blocks import Blocks, adds_half
 from qdtrace.sparse.layouts import touched_by
@@ -114,8 +106,7 @@ def _values(f: Any, pattern: Any, what: str, *, is_second: bool, psd: bool) -> C
         return _by_rows(_in_blocks(function, name, pattern, args, psd=psd), pattern)
 
     values.__name__ = f"{'second' if is_second else 'first'}_derivatives_of_{name.strip('<>')}"
-    name_parameters(values, function, "pattern_of_derivatives")
-    compiled = jit(values, options=options_of(f))
+    run = compiled(values, f, "pattern_of_derivatives")
 
     @boundary
     def call(*args: Any) -> jax.Array:
@@ -123,7 +114,7 @@ def _values(f: Any, pattern: Any, what: str, *, is_second: bool, psd: bool) -> C
         checked_argument(args, pattern.argnum, what)
         if (got := avals_of(args)) != pattern.avals:
             raise _of_other_sizes(what, got, pattern.avals)
-        return compiled(pattern, *args)
+        return run(pattern, *args)
 
     return call
 
