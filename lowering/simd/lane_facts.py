@@ -6,13 +6,13 @@ from functools import cached_property
 from math import gcd
 from typing import TYPE_CHECKING
 
-from qdtrace.analysis.cost import operations
+from qdtrace.analysis.cost import operations, peak_live
 from qdtrace.frozen import frozen
 from qdtrace.ir.memory import indices_of
 from qdtrace.ir.primitives import LANE_COUNT, LOAD, STORE, Effect
-from qdtrace.ir.program import Block, Eqn, Var, is_global, is_local, ref_type
+from qdtrace.ir.program import Eqn, Var, is_global, is_local, ref_type
 from qdtrace.ir.types import DType, ScalarType
-from qdtrace.ir.walk import free_vars, is_rare, walk_inside, walk_nested, walk_often
+from qdtrace.ir.walk import walk_inside, walk_nested, walk_often
 
 if TYPE_CHECKING:
     from lowering.llvm.facts import TaskFacts
@@ -98,28 +98,7 @@ class LaneFacts:
     @cached_property
     def pressure(self) -> int:
         """The most varying values live at once in the innermost loops, or in the body if it has no loops."""
-        return _peak(self.facts.task.body, self.uniformity.varying, set())
-
-
-def _peak(block: Block, varying: frozenset[Var], after: set[Var]) -> int:
-    """Returns the peak number of live varying values; `after` is live at the end. If there are loops, only they count:
-    a few spills around them cost little."""
-    live = (after | {a for a in block.results if isinstance(a, Var)}) & varying
-    peak, inner = len(live), 0
-    for eqn in reversed(block.eqns):
-        live.difference_update(eqn.outvars)
-        for part in eqn.blocks:
-            if is_rare(eqn):  # values that only it needs may be spilled
-                break
-            free = free_vars(part).keys() & varying
-            if not eqn.primitive.loops:
-                peak = max(peak, _peak(part, varying, live))
-            else:
-                inner = max(inner, _peak(part, varying, live | free))
-            live |= free
-        live |= {a for a in eqn.invars if a in varying}
-        peak = max(peak, len(live))
-    return inner or peak
+        return peak_live(self.facts.task.body, self.uniformity.varying)
 
 
 def is_quiet(eqn: Eqn) -> bool:

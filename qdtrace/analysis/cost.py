@@ -10,12 +10,12 @@ from qdtrace.analysis.index.trips import trip_count
 from qdtrace.ir.primitives import FOR, WHILE
 from qdtrace.ir.program import Literal, Var, is_global
 from qdtrace.ir.types import ScalarType
-from qdtrace.ir.walk import is_rare, walk_eqns, walk_often
+from qdtrace.ir.walk import free_vars, is_rare, walk_eqns, walk_often
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container, Iterable
 
-    from qdtrace.ir.program import Block, Eqn, Task
+    from qdtrace.ir.program import Atom, Block, Eqn, Task
 
 GUESS = 16
 """Trip count that is assumed for a loop of unknown length."""
@@ -75,22 +75,29 @@ def has_open_loop(task: Task) -> bool:
     )
 
 
-def peak_live(block: Block) -> int:
-    """Returns the largest number of scalars that are live at once inside a block."""
-    return _peak(block)[0]
+def peak_live(block: Block, counted: Container[object] | None = None, after: Iterable[Var] = ()) -> int:
+    """Returns the largest number of values that are live at once inside a block, at whose end those `after` are live.
 
-
-def _peak(block: Block) -> tuple[int, set[Var]]:
-    """Returns the peak of live scalars, and the scalars that the block uses from outside."""
-    live = {a for a in block.results if isinstance(a, Var)}
-    peak = len(live)
+    `counted`: values that count, and in a block with loops only while these run, as a few spills around them cost
+    little; None: all scalars, everywhere.
+    """
+    live = {*after, *_counted(block.results, counted)}
+    peak, inner = len(live), 0
     for eqn in reversed(block.eqns):
         live.difference_update(eqn.outvars)
-        for inner in () if is_rare(eqn) else eqn.blocks:
-            high, used = _peak(inner)
-            peak = max(peak, high + len(live - used))
-            live |= used
-        live.update(a for a in eqn.invars if isinstance(a, Var) and isinstance(a.type, ScalarType))
+        for part in () if is_rare(eqn) else eqn.blocks:  # values that only a rare block needs may be spilled
+            free = _counted(free_vars(part), counted)
+            high = peak_live(part, counted, live | free if eqn.primitive.loops else live)
+            if eqn.primitive.loops and counted is not None:
+                inner = max(inner, high)
+            else:
+                peak = max(peak, high)
+            live |= free
+        live |= _counted(eqn.invars, counted)
         peak = max(peak, len(live))
-    live.difference_update(block.params)
-    return peak, live
+    return inner or peak
+
+
+def _counted(atoms: Iterable[Atom], counted: Container[object] | None) -> set[Var]:
+    scalars = {a for a in atoms if isinstance(a, Var) and isinstance(a.type, ScalarType)}
+    return scalars if counted is None else {v for v in scalars if v in counted}

@@ -29,7 +29,7 @@ from qdtrace.analysis.index.trips import task_values
 from qdtrace.frozen import frozen
 from qdtrace.ir.memory import indices_of, mode_of, reference, touched, written
 from qdtrace.ir.program import is_global, is_local, ref_type
-from qdtrace.ir.walk import blocks_of, walk_all, walk_eqns, walk_inside, walk_nested, walk_task
+from qdtrace.ir.walk import levels_of, walk_all, walk_eqns, walk_inside, walk_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -120,14 +120,8 @@ class TaskMemory:
 
     @cached_property
     def levels(self) -> dict[Var, int]:
-        """The number of blocks around each variable: 1 in head and body; references from outside have no entry."""
-        found: dict[Var, int] = {} if self.task.index is None else {self.task.index: 1}
-        for block in blocks_of(self.task):
-            for eqn, around in walk_nested(block):
-                found.update(dict.fromkeys(eqn.outvars, len(around) + 1))
-                for inner in eqn.blocks:
-                    found.update(dict.fromkeys(inner.params, len(around) + 2))
-        return found
+        """The number of blocks around each variable (`ir/walk.levels_of`)."""
+        return levels_of(self.task)
 
     def modes(self, ref: Var) -> frozenset[str]:
         """Returns the modes of all accesses to a reference (`ir/memory.mode_of`)."""

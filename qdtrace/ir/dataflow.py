@@ -87,11 +87,6 @@ class Flow(Rebuilder, Generic[T, F]):
         super().__init__()
         self.facts: dict[T, F] = {}
 
-    @property
-    def level(self) -> int:
-        """The number of blocks around the current place: 1 in a task's body, as in `TaskMemory.levels`."""
-        return len(self.stack) - 1
-
     def copied(self, fact: F) -> F:
         """Returns a fact that changes apart from this one; the same if facts never change."""
         return fact

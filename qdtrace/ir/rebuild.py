@@ -36,6 +36,11 @@ class Rebuilder(Builder):
         self.env: dict[Var, Atom] = {} if env is None else env
         """Replacements of variables at their uses; a replacement is not replaced again."""
 
+    @property
+    def level(self) -> int:
+        """The number of blocks around the current place: 1 in a task's body, as in `walk.levels_of`."""
+        return len(self.stack) - 1
+
     # Methods to override.
 
     def visit(self, eqn: Eqn) -> None:

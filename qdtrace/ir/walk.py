@@ -65,6 +65,17 @@ def walk_nested(block: Block, around: tuple[Eqn, ...] = ()) -> Iterator[tuple[Eq
             yield from walk_nested(inner, (*around, eqn))
 
 
+def levels_of(task: Task) -> dict[Var, int]:
+    """Returns the number of blocks around each variable: 1 in head and body; references from outside have no entry."""
+    found: dict[Var, int] = {} if task.index is None else {task.index: 1}
+    for block in blocks_of(task):
+        for eqn, around in walk_nested(block):
+            found.update(dict.fromkeys(eqn.outvars, len(around) + 1))
+            for inner in eqn.blocks:
+                found.update(dict.fromkeys(inner.params, len(around) + 2))
+    return found
+
+
 def walk_task(task: Task) -> Iterator[Eqn]:
     """Yields every equation of a task, head first."""
     yield from walk_all(task.head)

@@ -27,7 +27,7 @@ has stored in full (`analysis/index`). A check moves only if it would surely be 
 stays only if its indices are in range anywhere, as that check may have proved them. For constant extraction the task is
 the loop, and loops inside of it are as branches: what is in one may not be executed.
 
-One walk that records the depth of each value. Never moves equations with blocks, atomics or cells. Every thread may
+One walk, in which what moves gets another level. Never moves equations with blocks, atomics or cells. Every thread may
 evaluate the head, so no load of memory that the task writes moves there.
 """
 
@@ -45,7 +45,7 @@ from qdtrace.ir.memory import written
 from qdtrace.ir.primitives import CHECK, LOAD, Effect
 from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var
 from qdtrace.ir.rebuild import Rebuilder
-from qdtrace.ir.walk import walk_eqns, walk_inside
+from qdtrace.ir.walk import levels_of, walk_eqns, walk_inside
 from qdtrace.passes.base import TaskPass
 
 if TYPE_CHECKING:
@@ -86,8 +86,8 @@ class ConstantExtraction(TaskPass):
         mover = _Mover(task, program, differentiable=self.differentiable)
         mover.to_head = True
         head, changed = list(task.head), frozenset(written(walk_eqns(task.body)))
-        mover.loops.append(_Loop(head, changed, bool(trip_count(task.start, task.stop))))
-        mover.depth[task.index] = 1
+        mover.loops.append(_Loop(1, head, changed, bool(trip_count(task.start, task.stop))))
+        mover.levels.update((v, 0) for e in head for v in e.outvars)
         return task.rebuilt(mover.rebuild_block(task.body), head)
 
 
@@ -112,6 +112,8 @@ def _has_constants(task: Task) -> bool:
 class _Loop:
     """A loop around the current place, or the task."""
 
+    level: int
+    """The number of blocks around what its body binds."""
     before: list[Eqn]
     """Equations in front of the loop, or the head."""
     written: frozenset[Var]
@@ -134,8 +136,7 @@ class _Mover(Rebuilder):
         self.loops: list[_Loop] = []
         self.to_head = False
         """True if equations move to the head of the task alone: loops are passed as branches are."""
-        self.depth: dict[Var, int] = {}
-        """Number of loops around each value; 0 for a value without an entry."""
+        self.levels = levels_of(task)
 
     def _telling_less(self, check: Eqn, level: int) -> Eqn:
         """Returns a check that tells what is known in front of the loops of this level, without the index of one."""
@@ -173,21 +174,13 @@ class _Mover(Rebuilder):
             super().visit(eqn)
             return
         self.loops[level].before.append(eqn)
-        self._note(eqn.outvars, level)
-
-    def bind(self, variables: tuple[Var, ...]) -> tuple[Var, ...]:
-        """Records the depth of variables and returns them."""
-        if self.loops:
-            self._note(variables, len(self.loops))
-        return variables
-
-    def _note(self, variables: tuple[Var, ...], depth: int) -> None:
-        for var in variables:
-            self.depth[var] = depth
+        self.levels.update(dict.fromkeys(eqn.outvars, self.loops[level].level - 1))
 
     def _level(self, atoms: tuple[Atom, ...]) -> int:
-        depth = self.depth
-        return max([depth.get(a, 0) for a in atoms if a.__class__ is Var], default=0)  # type: ignore[call-overload]
+        """Returns the number of loops that make one of the values anew in each iteration."""
+        of = self.levels
+        highest = max([of.get(a, 0) for a in atoms if a.__class__ is Var], default=0)  # type: ignore[call-overload]
+        return sum(1 for loop in self.loops if loop.level <= highest)
 
     def _lowest(self, lowest: int, may_leave: Callable[[_Loop], bool]) -> int:
         """Returns the lowest level, from `lowest` on, that is reached by leaving loops that may be left."""
@@ -212,10 +205,9 @@ class _Mover(Rebuilder):
         if not self._is_left(eqn):
             return super().rebuild_eqn(eqn)
         self.ranges.enter(eqn)
-        self.loops.append(_Loop(self.current.eqns, frozenset(written(walk_inside(eqn)))))
+        self.loops.append(_Loop(self.level + 1, self.current.eqns, frozenset(written(walk_inside(eqn)))))
         rebuilt = super().rebuild_eqn(eqn)
         self.loops.pop()
-        self._note(eqn.outvars, len(self.loops))
         return rebuilt
 
     def _is_left(self, eqn: Eqn) -> bool:
