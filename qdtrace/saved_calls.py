@@ -15,7 +15,7 @@ import jax
 
 from qdtrace.backend import backend
 from qdtrace.errors import BackendError, QdError
-from qdtrace.trace import compat
+from qdtrace.trace import hooks
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -86,7 +86,7 @@ def register() -> None:
     """Registers the function with XLA. The import of this package calls it once."""
     handler = jax.ffi.pycapsule(ctypes.cast(_answer, _Pointer).value)
     jax.ffi.register_ffi_target(TARGET, {"instantiate": handler, "execute": handler}, platform="cpu")
-    compat.on_compile_error(_own_error)
+    hooks.on_compile_error(_own_error)
 
 
 @_Function

@@ -26,7 +26,7 @@ from qdtrace.errors import BackendError, QdError
 from qdtrace.failures import tell_later
 from qdtrace.ir.program import ref_type
 from qdtrace.ir.tells import tells_in
-from qdtrace.trace import compat
+from qdtrace.trace import hooks
 from qdtrace.trace.dtypes import mode_for
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _is_news(record: logging.LogRecord) -> bool:
     return record.exc_info is None or not isinstance(record.exc_info[1], QdError)
 
 
-logging.getLogger(compat.CALLBACK_LOGGER).addFilter(_is_news)
+logging.getLogger(hooks.CALLBACK_LOGGER).addFilter(_is_news)
 
 
 def run_checked(staged: StagedProgram, operands: Sequence[Array], *, shared: bool = False) -> list[object]:

@@ -7,7 +7,7 @@ import contextlib
 
 from qdtrace.errors import QdError
 from qdtrace.fault_texts import fault_in
-from qdtrace.trace import compat
+from qdtrace.trace import hooks
 from qdtrace.trace.diagnosis import explain as traced
 
 checked_failures: collections.deque[QdError] = collections.deque(maxlen=64)
@@ -55,5 +55,5 @@ def _take_failure(error: Exception) -> QdError | None:
     if found is not None:
         with contextlib.suppress(ValueError):  # another thread has taken it
             checked_failures.remove(found)
-        compat.forget_failed_runs(lambda again: str(found) in str(again))
+        hooks.forget_failed_runs(lambda again: str(found) in str(again))
     return found

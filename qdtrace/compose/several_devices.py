@@ -13,7 +13,7 @@ from jax.core import Tracer
 
 from qdtrace import failures
 from qdtrace.saved_calls import told_by_xla
-from qdtrace.trace import compat
+from qdtrace.trace import compat, hooks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ def lowered(
     # only here: programs of one device do without
     from qdtrace.compose.sharded import partitioned
 
-    compat.after_each_run(raise_late_failures)
+    hooks.after_each_run(raise_late_failures)
     with told_by_xla():
         return partitioned(context, values, staged, platform, run) or whole(context, *values)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from qdtrace.errors import QdError
 from qdtrace.failures import tell_later
-from qdtrace.trace import compat
+from qdtrace.trace import hooks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +34,7 @@ def show_later(show: Callable[[], None]) -> None:
             _thread[0].start()
             atexit.register(block_until_ready)
     _jobs.put(show)
-    compat.wait_in_barrier(__name__, sys.modules[__name__])
+    hooks.wait_in_barrier(__name__, sys.modules[__name__])
 
 
 def _run() -> None:

@@ -139,7 +139,7 @@ def _is_of_rows(eqns: Sequence[Any], lanes: int, stored: int = 0) -> bool:
     """
     if any(e.primitive is lax.scan_p for e in eqns):
         return False
-    sizes = [largest_result(e).size for e in eqns if e.outvars and next(compat.inner_jaxprs(e), None) is None]
+    sizes = [largest_result(e).size for e in eqns if e.outvars and not compat.holds_jaxpr(e)]
     is_convolved = any(e.primitive is lax.conv_general_dilated_p for e in eqns)  # a thread takes a quarter of the time
     is_for_elements = lanes < FEW_LANES or (stored >= LONG and not is_convolved)
     is_small = lanes * max(sizes, default=0) < MOST_IN_BATCH

@@ -125,7 +125,7 @@ def _leaves(eqn: Any, sides: range) -> list[Any]:
 
     load_rules()
     inner = list(compat.all_eqns((eqn,)))
-    leaves = [e for e in inner if next(compat.inner_jaxprs(e), None) is None]
+    leaves = [e for e in inner if not compat.holds_jaxpr(e)]
     known = all(e.primitive.name in RULES or e.primitive.name in _PLAIN for e in leaves)
     fits = all(n in sides for e in inner for v in (*e.invars, *e.outvars) for n in v.aval.shape[-2:])
     return leaves if known and fits else []

@@ -451,7 +451,7 @@ def _is_free(eqn: Any) -> bool:
     if eqn.params.get("name") == _MARK:
         return True
     is_small = all(v.aval.size <= 1 for v in eqn.outvars)
-    is_plain = not eqn.effects and next(compat.inner_jaxprs(eqn), None) is None
+    is_plain = not eqn.effects and not compat.holds_jaxpr(eqn)
     return is_plain and (is_small or eqn.primitive.name in _MOVES)
 
 

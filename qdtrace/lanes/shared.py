@@ -78,7 +78,7 @@ def is_for_library(part: Any) -> bool:
     every = list(compat.all_eqns(part.eqns))
     if any(e.primitive is lax.while_p for e in every):
         return False
-    steps = [e for e in every if next(compat.inner_jaxprs(e), None) is None]  # not what a loop stacks
+    steps = [e for e in every if not compat.holds_jaxpr(e)]  # not what a loop stacks
     largest = max((v.aval.size for e in steps for v in (*e.invars, *e.outvars)), default=0)
     if jax.default_backend() != "cpu":
         return largest > OF_THREAD or not any(map(is_loop, every))

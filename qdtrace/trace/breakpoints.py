@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import jax
 
 from qdtrace.errors import QdError
-from qdtrace.trace import compat
+from qdtrace.trace import hooks
 from qdtrace.trace.buffers import Buffer
 from qdtrace.trace.cells import Cell
 from qdtrace.trace.context import get_current
@@ -77,7 +77,7 @@ def _value(variable: object) -> object:
         return _UNSEEN
 
 
-compat.change_breakpoint_frames(_variables)
+hooks.change_breakpoint_frames(_variables)
 
 
 def showing(eqn: JaxprEqn, seen: Sequence[bool]) -> JaxprEqn:

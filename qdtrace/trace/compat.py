@@ -9,7 +9,6 @@ import functools
 import importlib
 import sys
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 from weakref import WeakKeyDictionary
@@ -43,7 +42,7 @@ else:
     from jax._src.core import Jaxpr, JaxprEqn, Literal, Var
 
 
-def _private(module: str, name: str) -> Any:
+def private(module: str, name: str) -> Any:
     """An object of a module of JAX; None where a release has none."""
     try:
         return getattr(importlib.import_module(f"jax._src.{module}"), name, None)
@@ -51,17 +50,17 @@ def _private(module: str, name: str) -> Any:
         return None
 
 
-settings = _private("config", "trace_context")  # a function: all settings that traces depend on
-dtype_of = _private("dtypes", "dtype")  # of a value, as `lax` asks numbers for it
-source_lines = _private("source_info_util", "_source_info_context")  # of this thread: whose lines new equations get
-discharge_refs = _private("state.discharge", "discharge_state")  # of a closed jaxpr: the same without references
-AbstractRef = _private("state.types", "AbstractRef")
-GSPMDSharding = _private("sharding_impls", "GSPMDSharding")  # an array's sharding as XLA writes it, without a mesh
-batched_device_put = getattr(_private("lib", "_jax"), "batched_device_put", None)  # of arrays of NumPy as they are
-eval_trace = _private("core", "eval_trace")  # the trace that runs what it is given
-folding = _private("config", "eager_constant_folding")  # whether operations on constants run while JAX traces
-weak_types = _private("util", "weakref_cache_key_types")  # of parameters that caches of traces do not keep alive
-ClosedJaxpr = _private("core", "ClosedJaxpr")  # jax 0.12 has none: a jaxpr has its constants
+settings = private("config", "trace_context")  # a function: all settings that traces depend on
+dtype_of = private("dtypes", "dtype")  # of a value, as `lax` asks numbers for it
+source_lines = private("source_info_util", "_source_info_context")  # of this thread: whose lines new equations get
+discharge_refs = private("state.discharge", "discharge_state")  # of a closed jaxpr: the same without references
+AbstractRef = private("state.types", "AbstractRef")
+GSPMDSharding = private("sharding_impls", "GSPMDSharding")  # an array's sharding as XLA writes it, without a mesh
+batched_device_put = getattr(private("lib", "_jax"), "batched_device_put", None)  # of arrays of NumPy as they are
+eval_trace = private("core", "eval_trace")  # the trace that runs what it is given
+folding = private("config", "eager_constant_folding")  # whether operations on constants run while JAX traces
+weak_types = private("util", "weakref_cache_key_types")  # of parameters that caches of traces do not keep alive
+ClosedJaxpr = private("core", "ClosedJaxpr")  # jax 0.12 has none: a jaxpr has its constants
 
 __all__ = ["Jaxpr", "JaxprEqn", "Literal", "Primitive", "Tracer", "Var", "custom_lin_p", "jit_p",
            "source_info_util", "stop_gradient_p", "threefry_prng_impl"]  # fmt: skip
@@ -102,42 +101,13 @@ class QdEffect(Effect):
 
 
 QD = QdEffect()
-CALLBACK_LOGGER = "jax._src.callback"
-"""Name of the logger that JAX reports a failed callback to."""
-
-
-def forget_failed_runs(is_known: Callable[[Exception], bool]) -> None:
-    """Waits for the last run with callbacks of each device, and has JAX forget those whose error is known.
-
-    JAX keeps what such runs end in, and raises their errors again when somebody waits for effects: as the process
-    ends, at the latest, in two more tracebacks.
-    """
-    kept = _last_runs()
-    for device, token in list(kept.items()):
-        try:
-            token.block_until_ready()
-        except Exception as error:
-            if is_known(error) and kept.get(device) is token:
-                del kept[device]
-
-
-def wait_in_barrier(name: str, waiter: object) -> None:
-    """Has the next `jax.effects_barrier` of this thread call `waiter.block_until_ready`."""
-    _last_runs()[name] = waiter
-
-
-def _last_runs() -> dict[object, Any]:
-    """Returns the table of objects that `jax.effects_barrier` waits for in this thread, by device or name."""
-    return getattr(_private("dispatch", "runtime_tokens"), "output_runtime_tokens", {})
-
-
 # JAX leaves frames of this package out of tracebacks, as its own.
-if (_exclude := _private("traceback_util", "register_exclusion")) is not None:
+if (_exclude := private("traceback_util", "register_exclusion")) is not None:
     hide_from_jax(_exclude)
 
 # Markers may appear inside `lax` control flow, `jax.checkpoint` and custom derivatives.
 for _name in ("control_flow_allowed", "remat_allowed", "custom_derivatives_allowed", "partial_eval_kept"):
-    if (_allowed := _private("effects", f"{_name}_effects")) is not None:
+    if (_allowed := private("effects", f"{_name}_effects")) is not None:
         _allowed.add_type(QdEffect)
 
 
@@ -193,6 +163,11 @@ def inner_jaxprs(eqn: JaxprEqn) -> Iterator[AnyJaxpr]:
         for one in value if isinstance(value, (tuple, list)) else (value,):
             if is_jaxpr(one):
                 yield one
+
+
+def holds_jaxpr(eqn: JaxprEqn) -> bool:
+    """Returns whether an equation has a jaxpr among its parameters."""
+    return next(inner_jaxprs(eqn), None) is not None
 
 
 def settings_of(eqn: JaxprEqn) -> AbstractContextManager[object]:
@@ -318,66 +293,6 @@ def device_count(context: Any) -> int:
 def is_export(context: Any) -> bool:
     """Returns whether `jax.export` lowers; `context` is what a lowering rule gets from JAX."""
     return bool(getattr(context.module_context.lowering_parameters, "for_export", False))
-
-
-def on_compile_error(look: Callable[[Exception], Exception | None]) -> None:
-    """Has JAX raise what a function gives for an error of XLA's compiler; JAX without such a hook raises its own."""
-    if (register := _private("compiler", "register_xla_runtime_error_handler")) is not None:
-        register(look)
-
-
-def after_each_run(look: Callable[[object], None]) -> None:
-    """Has JAX call a function with the results of each compiled function that somebody calls, from now on.
-
-    JAX has a hook for calls that it makes without Python, which `jax_debug_nans` takes over and gives up (its context
-    manager for the thread); the others pass a method. Where a release has neither, nothing is called.
-    """
-    hooks, unset = _private("api", "_post_hook_state"), getattr(_private("api", "config_ext"), "unset", None)
-    runner = _private("interpreters.pxla", "ExecuteReplicated")
-    if hooks is None or unset is None or runner is None:
-        return
-    run = runner.__call__
-
-    def run_and_look(self: object, *args: object) -> object:
-        results = run(self, *args)
-        look(results)
-        return results
-
-    if not hasattr(run, "qdtrace"):
-        run_and_look.qdtrace = True  # type: ignore[attr-defined]
-        runner.__call__ = run_and_look
-    if not (jax.config.jax_debug_nans or jax.config.jax_debug_infs):  # type: ignore[attr-defined]
-        hooks.set_global(lambda function, args, kwargs, results: look(results))
-        if hooks.get_local() is None:
-            hooks.set_local(unset)
-
-
-def run_now(eqn: JaxprEqn, values: Sequence[object]) -> None:
-    """Runs an equation without results, a print or a callback, on arrays, at once."""
-    eqn.primitive.impl(*values, **eqn.params)
-
-
-def is_breakpoint(eqn: JaxprEqn) -> bool:
-    """Returns whether JAX made a callback for `jax.debug.breakpoint`."""
-    if eqn.primitive.name != "debug_callback":
-        return False
-    held = getattr(eqn.params["callback"], "__closure__", None) or ()
-    functions = [eqn.params["callback"], *(cell.cell_contents for cell in held)]
-    return any(getattr(f, "__qualname__", "").startswith("breakpoint.<locals>") for f in functions)
-
-
-def change_breakpoint_frames(change: Callable[[str, dict[str, Any]], dict[str, Any]]) -> None:
-    """Has `jax.debug.breakpoint` show other variables of a frame: a function of its file and its own variables."""
-    known = _private("debugger.core", "DebuggerFrame")
-    if known is None:
-        return
-    usual = known.from_frameinfo
-
-    def from_frameinfo(_: object, info: object) -> object:
-        frame = usual(info)
-        return replace(frame, locals=change(frame.filename, frame.locals))
-
-    known.from_frameinfo = classmethod(from_frameinfo)
 
 
 def gpu_platform() -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from jax.core import Tracer
 
 from qdtrace.errors import QdError, TraceTypeError, TraceValueError, UnsupportedError
-from qdtrace.trace import compat, markers
+from qdtrace.trace import compat, hooks, markers
 from qdtrace.trace.breakpoints import MOST, showing
 from qdtrace.trace.compat import JaxprEqn, Literal, Var
 from qdtrace.trace.context import is_dead, new_uid
@@ -129,7 +129,7 @@ class _Builder:
         if primitive in markers.ENDS:
             self.close(eqn)
             return
-        if compat.is_breakpoint(eqn):
+        if hooks.is_breakpoint(eqn):
             eqn = showing(eqn, [self.is_seen(self.resolve(a, env)) for a in eqn.invars])
         inputs: list[Atom] = []
         takes_handle = False

@@ -65,7 +65,7 @@ def is_mostly_of_rows(items: Iterable[JaxprEqn], least: int, *, short_axes: bool
         is_product = eqn.primitive is lax.dot_general_p and any(len(v.aval.shape) > 1 for v in eqn.invars)
         if is_product or name in _FOR_SCALARS:
             return False
-        if next(compat.inner_jaxprs(eqn), None) is not None:
+        if compat.holds_jaxpr(eqn):
             continue
         if name.startswith("qd_"):  # the operands of loads and stores are whole buffers
             balance += any(map(is_row, eqn.outvars))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
-from qdtrace.trace import compat
+from qdtrace.trace import hooks
 from tests import fresh
 from tests.gpu.faults import ORDER, X, read
 
@@ -86,10 +86,10 @@ def test_errors_of_others_stay() -> None:
     out = jax.jit(own)(late(on_host, X))
     with pytest.raises(jax.errors.JaxRuntimeError, match="not ours"):
         qd.block_until_ready(out)
-    compat.forget_failed_runs(lambda error: "index" in str(error))
+    hooks.forget_failed_runs(lambda error: "index" in str(error))
     with pytest.raises(jax.errors.JaxRuntimeError, match="not ours"):
         jax.effects_barrier()
-    compat.forget_failed_runs(lambda error: "not ours" in str(error))
+    hooks.forget_failed_runs(lambda error: "not ours" in str(error))
     jax.effects_barrier()
 
 

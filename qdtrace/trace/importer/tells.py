@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdtrace.ir.tells import Site, place_of
-from qdtrace.trace import compat
+from qdtrace.trace import hooks
 from qdtrace.trace.dtypes import mode_for
 from qdtrace.trace.importer.registry import rule
 from qdtrace.trace.importer.values import atoms_of
@@ -65,10 +65,10 @@ def _site(imp: Importer, eqn: JaxprEqn) -> Site:
 
     def call(arrays: Sequence[np.ndarray]) -> None:
         with mode_for(a.dtype for a in avals):
-            compat.run_now(eqn, [_whole(x, a) for x, a in zip(arrays, avals, strict=True)])
+            hooks.run_now(eqn, [_whole(x, a) for x, a in zip(arrays, avals, strict=True)])
 
     is_print = eqn.primitive.name == PRINT
-    return Site(call, shapes, dtypes, is_print, not is_print and compat.is_breakpoint(eqn))
+    return Site(call, shapes, dtypes, is_print, not is_print and hooks.is_breakpoint(eqn))
 
 
 def _whole(array: np.ndarray, aval: Shaped) -> ArrayLike:
