@@ -69,9 +69,7 @@ class Options:
         True, "also where an iteration reads what it wrote itself", env="QD_AGGRESSIVE_KERNEL_FUSION_RAW"
     )
     fuse_tasks_diag: bool = _knob(
-        False,
-        "print every decision on joining tasks to stderr",
-        env="QD_AGGRESSIVE_KERNEL_FUSION_DIAG",
+        False, "print every decision on joining tasks to stderr", env="QD_AGGRESSIVE_KERNEL_FUSION_DIAG"
     )
     print_ir: bool = _knob(False, "print the graph after each stage to stderr")
     dump_ir: bool = _knob(False, "write the graph after each stage, and a page of what changed, to `debug_dump_path`")

@@ -70,10 +70,7 @@ class Format:
         return ldexp(1.0, EXPONENTS * (self.planes - 1) + 1 - self.exponent // 2 - self.fraction)
 
 
-FORMATS = {
-    DType.f32: Format(DType.u32, 23, (1 << 8) - 1),
-    DType.f64: Format(DType.u64, 52, (1 << 11) - 1),
-}
+FORMATS = {DType.f32: Format(DType.u32, 23, (1 << 8) - 1), DType.f64: Format(DType.u64, 52, (1 << 11) - 1)}
 
 
 def reproducible(program: Program, limits: AccumulationLimits) -> Program:

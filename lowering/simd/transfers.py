@@ -62,8 +62,7 @@ def gather_lanes(f: LaneFrame, ref: GlobalMemory, address: Address, mask: Mask, 
     found, offsets, type_ = "poison", address.offsets[v], address.offset_type
     for k in range(f.width):
         number = f.cached(
-            ("offset", offsets, k),
-            lambda k=k: f.text.op(f"extractelement {f.lanes.of(type_)} {offsets}, i32 {k}"),
+            ("offset", offsets, k), lambda k=k: f.text.op(f"extractelement {f.lanes.of(type_)} {offsets}, i32 {k}")
         )
         place = f.text.op(f"getelementptr {kind}, ptr {address.pointer}, {type_} {number}")
         element = f.text.op(f"load {kind}, ptr {place}, align {BYTES[kind]}{ref.alias}{ref.invariant}")

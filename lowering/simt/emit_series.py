@@ -34,11 +34,7 @@ _NOWHERE = BlockMemory({}, 0)
 
 
 def emit_series(
-    steps: Sequence[Step],
-    device: Device,
-    threads: int,
-    options: EmitOptions = DEFAULTS,
-    inside: BlockMemory = _NOWHERE,
+    steps: Sequence[Step], device: Device, threads: int, options: EmitOptions = DEFAULTS, inside: BlockMemory = _NOWHERE
 ) -> KernelCode:
     """Returns the kernel of a series.
 

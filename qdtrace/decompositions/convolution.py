@@ -17,11 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-@decomposition(
-    "conv_general_dilated",
-    ignores={"precision": PRECISION, "out_sharding": PLACED},
-    zeros_vanish=False,
-)
+@decomposition("conv_general_dilated", ignores={"precision": PRECISION, "out_sharding": PLACED}, zeros_vanish=False)
 def conv_general_dilated(
     lhs: Any, rhs: Any, *, window_strides: Sequence[int], padding: Sequence[tuple[int, int]],
     lhs_dilation: Sequence[int], rhs_dilation: Sequence[int], dimension_numbers: Any, feature_group_count: int,

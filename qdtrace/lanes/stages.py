@@ -127,10 +127,7 @@ def _largest(eqns: Iterable[Any]) -> Any:
     known = FACTORISATIONS | SPECTRAL | {"dot_general", "qd_product", "qd_panels", "conv_general_dilated"}
     every = list(compat.all_eqns(tuple(eqns)))
     groups = [e for e in every if e.primitive.name == "qd_group"]
-    return max(
-        groups or [e for e in every if e.primitive.name in known] or every,
-        key=lambda e: largest_result(e).size,
-    )
+    return max(groups or [e for e in every if e.primitive.name in known] or every, key=lambda e: largest_result(e).size)
 
 
 def _earliest(eqns: Sequence[Any], bound: Sequence[bool], heavy: Sequence[bool]) -> list[int]:

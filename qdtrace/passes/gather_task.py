@@ -110,12 +110,7 @@ class Gather(Copier):
                 self.accum(scatter.ref, total.total, *at, op=scatter.op)
 
     def _add(
-        self,
-        total: _Sum,
-        piece: Piece,
-        axes: Sequence[int],
-        shared: dict[Var, Atom],
-        copied: dict[object, _Iteration],
+        self, total: _Sum, piece: Piece, axes: Sequence[int], shared: dict[Var, Atom], copied: dict[object, _Iteration]
     ) -> None:
         """Emits the combination with the value of a piece, where it reaches the element."""
         tests: list[Atom] = []

@@ -40,13 +40,7 @@ def _atomic(name: str, op: str, buffer: object, index: object, *values: object) 
         _check_kept(name, values[0], buffer.dtype)
     operands = [cast_value(v, buffer.dtype, access.shape, f"qd.{name}", op) for v in values]
     return emit(
-        markers.atomic_p,
-        buffer.handle,
-        *operands,
-        *access.operands,
-        slices=access.slices,
-        op=op,
-        nvalues=len(operands),
+        markers.atomic_p, buffer.handle, *operands, *access.operands, slices=access.slices, op=op, nvalues=len(operands)
     )
 
 

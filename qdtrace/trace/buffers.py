@@ -295,8 +295,7 @@ class AtIndex(StrictAttributes):
         note_write(buffer)
         if buffer.dtype == jnp.bool_:
             raise TraceTypeError.here(
-                f"`.at[].{op}` needs a buffer of numbers, got bool",
-                help="use qd.atomic_or or atomic_and",
+                f"`.at[].{op}` needs a buffer of numbers, got bool", help="use qd.atomic_or or atomic_and"
             )
         access = _marked_access(buffer, key)
         if access is None:
@@ -332,8 +331,7 @@ def check_outside_loops(name: str) -> None:
                 "qd.local(jnp.zeros(n))"
             )
         raise TraceValueError.here(
-            f"qd.{name} makes a buffer, which needs to be done outside of loops and conditions",
-            help=advice,
+            f"qd.{name} makes a buffer, which needs to be done outside of loops and conditions", help=advice
         )
 
 

@@ -99,10 +99,7 @@ def _fill(keys: tuple[object, ...], shape: tuple[int, ...]) -> list[object]:
         raise TraceIndexError.here("an index may hold one `...`")
     given = len(keys) - len(dots)
     if any(k is None for k in keys):
-        raise TraceTypeError.here(
-            "a buffer or cell cannot be indexed with None",
-            help=new_axis_in(len(shape)),
-        )
+        raise TraceTypeError.here("a buffer or cell cannot be indexed with None", help=new_axis_in(len(shape)))
     if given > len(shape):
         raise too_many_indices(given, shape)
     at = dots[0] if dots else len(keys)
@@ -120,14 +117,10 @@ def too_many_indices(given: int, shape: tuple[int, ...]) -> TraceIndexError:
 def _static_slice(k: slice, axis: int, n: int) -> tuple[int, int, int]:
     parts = (k.start, k.stop, k.step)
     if not all(x is None or is_static_int(x) for x in parts):
-        raise TraceTypeError.here(
-            f"the slice of axis {axis} needs static integers",
-            help=slice_in(),
-        )
+        raise TraceTypeError.here(f"the slice of axis {axis} needs static integers", help=slice_in())
     if k.step is not None and k.step < 1:
         raise TraceTypeError.here(
-            f"the slice of axis {axis} needs a positive step, got {k.step}",
-            help="load forwards, then use jnp.flip",
+            f"the slice of axis {axis} needs a positive step, got {k.step}", help="load forwards, then use jnp.flip"
         )
     start, stop, step = k.indices(n)
     return start, max(start, stop), step
@@ -161,8 +154,7 @@ def _index_operand(k: Any, axis: int, shape: tuple[int, ...]) -> Any:
             help=MASKED if is_mask else vector_in(axis, np.shape(k), len(shape)),
         )
     raise TraceTypeError.here(
-        f"the index of axis {axis} must be an integer, got {getattr(k, 'dtype', type(k).__name__)}",
-        help=integer_for(k),
+        f"the index of axis {axis} must be an integer, got {getattr(k, 'dtype', type(k).__name__)}", help=integer_for(k)
     )
 
 
@@ -209,8 +201,7 @@ def as_array(value: object, what: str) -> Any:
         return jnp.asarray(value)
     except (TypeError, ValueError):
         raise TraceTypeError.here(
-            f"{what} needs a number or an array, got {type(value).__name__}",
-            help=_in_place_of(value),
+            f"{what} needs a number or an array, got {type(value).__name__}", help=_in_place_of(value)
         ) from None
 
 

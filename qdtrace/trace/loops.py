@@ -221,8 +221,7 @@ def _bound(value: Any, name: str, what: str) -> Any:
         )
     if dtype in (np.uint32, np.uint64):
         raise TraceTypeError.here(
-            f"{name} needs signed bounds, got {what} of {dtype}",
-            help="convert it: `.astype(jnp.int32)`",
+            f"{name} needs signed bounds, got {what} of {dtype}", help="convert it: `.astype(jnp.int32)`"
         )
     return value
 

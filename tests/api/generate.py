@@ -140,11 +140,7 @@ class Generator:
             case "where":
                 branches = (self.scalar(scope, roles, depth - 1) for _ in range(2))
                 return ("where", self.test(scope, roles, depth - 1), *branches)
-        return (
-            self.one(ARITHMETIC),
-            self.scalar(scope, roles, depth - 1),
-            self.scalar(scope, roles, depth - 1),
-        )
+        return (self.one(ARITHMETIC), self.scalar(scope, roles, depth - 1), self.scalar(scope, roles, depth - 1))
 
     indices = 0
     cells = 0

@@ -22,10 +22,7 @@ def test_static_arguments() -> None:
         return x
 
     x = arange(5)
-    for g in (
-        qd.jit(f, static_argnums=(0, 2)),
-        qd.jit(f, static_argnames=("n", "op")),
-    ):
+    for g in (qd.jit(f, static_argnums=(0, 2)), qd.jit(f, static_argnames=("n", "op"))):
         np.testing.assert_array_equal(g(5, x), x + 5)
         np.testing.assert_array_equal(g(5, x, "mul"), x * 5)
         np.testing.assert_array_equal(g(3, x, op="add"), x + np.array([3, 3, 3, 0, 0]))

@@ -262,8 +262,5 @@ def test_what_is_refused() -> None:
         jax.jit(qd.profile(histogram))(x)
     with pytest.raises(qd.TraceValueError, match=r"no task ran in `sin`(.|\n)*help: give a function that runs loops"):
         qd.profile(jnp.sin)(x)
-    with (
-        qd.options(debug=True),
-        pytest.raises(qd.TraceValueError, match="debug=True loops run in the interpreter"),
-    ):
+    with qd.options(debug=True), pytest.raises(qd.TraceValueError, match="debug=True loops run in the interpreter"):
         qd.profile(histogram)(jnp.ones(3))

@@ -73,10 +73,7 @@ def test_each_thread_has_a_line() -> None:
     (plane,) = jax.profiler.ProfileData.from_serialized_xspace(space_of(launches, 10**6)).planes
     found = {line.name: [(e.name, e.start_ns, e.duration_ns) for e in line.events] for line in plane.lines}
     assert found == {
-        f"qdtrace {threading.current_thread().name}": [
-            ("first", 10**6 + 1000, 4000),
-            ("first", 10**6 + 7000, 0),
-        ],
+        f"qdtrace {threading.current_thread().name}": [("first", 10**6 + 1000, 4000), ("first", 10**6 + 7000, 0)],
         "qdtrace thread 2": [("first", 10**6 + 2000, 1000)],
     }
     assert space_of([], 0) == b""

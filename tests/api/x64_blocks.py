@@ -108,10 +108,7 @@ AROUND: dict[str, Callable[[Any], Any]] = {
     "backward rule": _reversed,
 }
 """Steps that run outside of blocks and keep 64 bits."""
-NARROW: dict[str, Callable[[Any], Any]] = {
-    "add outside": lambda x: x + 1,
-    "astype": lambda x: x.astype("float32"),
-}
+NARROW: dict[str, Callable[[Any], Any]] = {"add outside": lambda x: x + 1, "astype": lambda x: x.astype("float32")}
 """Steps that JAX narrows outside of blocks."""
 STEPS = {**{name: in_64(f) for name, f in WIDE.items()}, **AROUND, **NARROW}
 

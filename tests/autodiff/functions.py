@@ -117,10 +117,7 @@ ELEMENTARY: dict[str, tuple[Callable[..., Any], list[float]]] = {
     ),
     "select_n": (lambda x: lax.select_n((x > 1).astype(int) + (x > 2), x, x * x, 1 / x), [0.0, 1.5, 3.0]),
     "piecewise": (lambda x: jnp.piecewise(x, [x < 0, x > 1], [jnp.sin, jnp.log, lambda x: x * x]), [-1.0, 0.0, 2.0]),
-    "bitcast": (
-        lambda x: x * lax.bitcast_convert_type(lax.bitcast_convert_type(x, jnp.int64), jnp.float64),
-        [2.0],
-    ),
+    "bitcast": (lambda x: x * lax.bitcast_convert_type(lax.bitcast_convert_type(x, jnp.int64), jnp.float64), [2.0]),
     "reduce_precision": (lambda x: lax.reduce_precision(x, 8, 7) * x, [1.23456]),
     "integer_pow": (lambda x: lax.integer_pow(x, 4) + lax.integer_pow(x, -3), [0.5, -2.0]),
     "where as relu": (lambda x: jnp.where(x > 0, x, 0.0), [0.0, -0.0, -1.0, 1.0]),

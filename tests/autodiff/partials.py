@@ -158,11 +158,7 @@ def _extreme(b: Builder, ins: Sequence[Atom], out: Atom, params: Mapping[str, An
 @_rule("select")
 def _select(b: Builder, ins: Sequence[Atom], out: Atom, params: Mapping[str, Any]) -> tuple[Partial | None, ...]:
     which = ins[0]
-    return (
-        None,
-        lambda t: b("select", which, t, _number(0, t)),
-        lambda t: b("select", which, _number(0, t), t),
-    )
+    return (None, lambda t: b("select", which, t, _number(0, t)), lambda t: b("select", which, _number(0, t), t))
 
 
 @_rule("convert")

@@ -54,14 +54,7 @@ def known(y, b, v, d, r):
     y[r] = s / d[r]
 
 
-@program(
-    "forward substitution, rows",
-    (
-        B,
-        LOWER,
-        D,
-    ),
-)
+@program("forward substitution, rows", (B, LOWER, D))
 @qd.jit
 def _(b, v, d):
     row, col = LOWER_ROWS, LOWER_COLS
@@ -74,16 +67,7 @@ def _(b, v, d):
     return y
 
 
-@program(
-    "forward substitution in place",
-    (
-        B,
-        LOWER,
-        D,
-    ),
-    LOWER_ROW,
-    LOWER_COL,
-)
+@program("forward substitution in place", (B, LOWER, D), LOWER_ROW, LOWER_COL)
 @qd.jit
 def _(b, v, d, row, col):
     for r in qd.range(b.shape[0], serial=True):
@@ -93,16 +77,7 @@ def _(b, v, d, row, col):
     return b
 
 
-@program(
-    "back substitution in place",
-    (
-        B,
-        UPPER,
-        D,
-    ),
-    UPPER_ROW,
-    UPPER_COL,
-)
+@program("back substitution in place", (B, UPPER, D), UPPER_ROW, UPPER_COL)
 @qd.jit
 def _(b, v, d, row, col):
     n = b.shape[0]
@@ -113,16 +88,7 @@ def _(b, v, d, row, col):
     return b
 
 
-@program(
-    "back substitution at a falling index",
-    (
-        B,
-        UPPER,
-        D,
-    ),
-    UPPER_ROW,
-    UPPER_COL,
-)
+@program("back substitution at a falling index", (B, UPPER, D), UPPER_ROW, UPPER_COL)
 @qd.jit
 def _(b, v, d, row, col):
     n = b.shape[0]
@@ -134,16 +100,7 @@ def _(b, v, d, row, col):
     return b
 
 
-@program(
-    "forward substitution, columns",
-    (
-        B,
-        UPPER,
-        D,
-    ),
-    UPPER_ROW,
-    UPPER_COL,
-)
+@program("forward substitution, columns", (B, UPPER, D), UPPER_ROW, UPPER_COL)
 @qd.jit
 def _(b, v, d, start, rows):
     x = qd.zeros_like(b)
@@ -154,16 +111,7 @@ def _(b, v, d, start, rows):
     return x
 
 
-@program(
-    "forward substitution, columns in place",
-    (
-        B,
-        UPPER,
-        D,
-    ),
-    UPPER_ROW,
-    UPPER_COL,
-)
+@program("forward substitution, columns in place", (B, UPPER, D), UPPER_ROW, UPPER_COL)
 @qd.jit
 def _(b, v, d, start, rows):
     for c in qd.range(b.shape[0], serial=True):
@@ -173,16 +121,7 @@ def _(b, v, d, start, rows):
     return b
 
 
-@program(
-    "back substitution, columns in place",
-    (
-        B,
-        LOWER,
-        D,
-    ),
-    LOWER_ROW,
-    LOWER_COL,
-)
+@program("back substitution, columns in place", (B, LOWER, D), LOWER_ROW, LOWER_COL)
 @qd.jit
 def _(b, v, d, start, rows):
     n = b.shape[0]
@@ -193,17 +132,7 @@ def _(b, v, d, start, rows):
     return b
 
 
-@program(
-    "Gauss-Seidel, one sweep",
-    (
-        X,
-        V,
-        D,
-        B,
-    ),
-    ROW,
-    COL,
-)
+@program("Gauss-Seidel, one sweep", (X, V, D, B), ROW, COL)
 @qd.jit
 def _(x, v, d, b, row, col):
     for r in qd.range(x.shape[0], serial=True):
@@ -211,17 +140,7 @@ def _(x, v, d, b, row, col):
     return x
 
 
-@program(
-    "Gauss-Seidel, five sweeps of Python",
-    (
-        X,
-        V,
-        D,
-        B,
-    ),
-    ROW,
-    COL,
-)
+@program("Gauss-Seidel, five sweeps of Python", (X, V, D, B), ROW, COL)
 @qd.jit
 def _(x, v, d, b, row, col):
     for _ in range(5):
@@ -230,17 +149,7 @@ def _(x, v, d, b, row, col):
     return x
 
 
-@program(
-    "Gauss-Seidel, five sweeps in a task",
-    (
-        X,
-        V,
-        D,
-        B,
-    ),
-    ROW,
-    COL,
-)
+@program("Gauss-Seidel, five sweeps in a task", (X, V, D, B), ROW, COL)
 @qd.jit
 def _(x, v, d, b, row, col):
     for _ in qd.range(5, serial=True):
@@ -249,15 +158,7 @@ def _(x, v, d, b, row, col):
     return x
 
 
-@program(
-    "Gauss-Seidel, captured rows",
-    (
-        X,
-        V,
-        D,
-        B,
-    ),
-)
+@program("Gauss-Seidel, captured rows", (X, V, D, B))
 @qd.jit
 def _(x, v, d, b):
     row, col = CAPTURED
@@ -267,18 +168,7 @@ def _(x, v, d, b):
     return x
 
 
-@program(
-    "Gauss-Seidel, sweeps by an argument",
-    (
-        X,
-        V,
-        D,
-        B,
-    ),
-    ROW,
-    COL,
-    5,
-)
+@program("Gauss-Seidel, sweeps by an argument", (X, V, D, B), ROW, COL, 5)
 @qd.jit
 def _(x, v, d, b, row, col, n):
     for _ in qd.range(n, serial=True):
@@ -287,18 +177,7 @@ def _(x, v, d, b, row, col, n):
     return x
 
 
-@program(
-    "Gauss-Seidel, sweeps by an argument with most",
-    (
-        X,
-        V,
-        D,
-        B,
-    ),
-    ROW,
-    COL,
-    5,
-)
+@program("Gauss-Seidel, sweeps by an argument with most", (X, V, D, B), ROW, COL, 5)
 @qd.jit
 def _(x, v, d, b, row, col, n):
     for _ in qd.range(n, serial=True, most=8):
@@ -310,17 +189,7 @@ def _(x, v, d, b, row, col, n):
     return x
 
 
-@program(
-    "Gauss-Seidel, until convergence in a task",
-    (
-        X,
-        V,
-        D,
-        B,
-    ),
-    ROW,
-    COL,
-)
+@program("Gauss-Seidel, until convergence in a task", (X, V, D, B), ROW, COL)
 @qd.jit
 def _(x, v, d, b, row, col):
     for _ in qd.range(1):
@@ -338,17 +207,7 @@ def _(x, v, d, b, row, col):
     return x
 
 
-@program(
-    "Gauss-Seidel, until convergence with most",
-    (
-        X,
-        V,
-        D,
-        B,
-    ),
-    ROW,
-    COL,
-)
+@program("Gauss-Seidel, until convergence with most", (X, V, D, B), ROW, COL)
 @qd.jit
 def _(x, v, d, b, row, col):
     for _ in qd.range(1):
@@ -365,17 +224,7 @@ def _(x, v, d, b, row, col):
     return x
 
 
-@program(
-    "Gauss-Seidel, until convergence around tasks",
-    (
-        X,
-        V,
-        D,
-        B,
-    ),
-    ROW,
-    COL,
-)
+@program("Gauss-Seidel, until convergence around tasks", (X, V, D, B), ROW, COL)
 @qd.jit
 def _(x, v, d, b, row, col):
     change, n = qd.ones((), x.dtype), qd.zeros((), jnp.int32)
@@ -393,18 +242,7 @@ def _(x, v, d, b, row, col):
     return x
 
 
-@program(
-    "successive over-relaxation",
-    (
-        X,
-        V,
-        D,
-        B,
-        W,
-    ),
-    ROW,
-    COL,
-)
+@program("successive over-relaxation", (X, V, D, B, W), ROW, COL)
 @qd.jit
 def _(x, v, d, b, w, row, col):
     for _ in qd.range(4, serial=True):
@@ -416,18 +254,7 @@ def _(x, v, d, b, w, row, col):
     return x
 
 
-@program(
-    "successive over-relaxation in place",
-    (
-        X,
-        V,
-        D,
-        B,
-        W,
-    ),
-    ROW,
-    COL,
-)
+@program("successive over-relaxation in place", (X, V, D, B, W), ROW, COL)
 @qd.jit
 def _(x, v, d, b, w, row, col):
     for r in qd.range(x.shape[0], serial=True):
@@ -438,14 +265,7 @@ def _(x, v, d, b, w, row, col):
     return x
 
 
-@program(
-    "red and black, tasks",
-    (
-        GRID,
-        SOURCE,
-        W,
-    ),
-)
+@program("red and black, tasks", (GRID, SOURCE, W))
 @qd.jit
 def _(u, f, w):
     n, m = u.shape
@@ -457,15 +277,7 @@ def _(u, f, w):
     return u
 
 
-@program(
-    "red and black, sweeps by an argument",
-    (
-        GRID,
-        SOURCE,
-        W,
-    ),
-    3,
-)
+@program("red and black, sweeps by an argument", (GRID, SOURCE, W), 3)
 @qd.jit
 def _(u, f, w, sweeps):
     n, m = u.shape
@@ -480,14 +292,7 @@ def _(u, f, w, sweeps):
     return u
 
 
-@program(
-    "levels by Python",
-    (
-        B,
-        LOWER,
-        D,
-    ),
-)
+@program("levels by Python", (B, LOWER, D))
 @qd.jit
 def _(b, v, d):
     y = qd.zeros_like(b)
@@ -497,14 +302,7 @@ def _(b, v, d):
     return y
 
 
-@program(
-    "levels around tasks",
-    (
-        B,
-        LOWER,
-        D,
-    ),
-)
+@program("levels around tasks", (B, LOWER, D))
 @qd.jit
 def _(b, v, d):
     y, level = qd.zeros_like(b), qd.zeros((), jnp.int32)
@@ -516,14 +314,7 @@ def _(b, v, d):
     return y
 
 
-@program(
-    "levels in a task",
-    (
-        B,
-        LOWER,
-        D,
-    ),
-)
+@program("levels in a task", (B, LOWER, D))
 @qd.jit
 def _(b, v, d):
     y = qd.zeros_like(b)

@@ -119,13 +119,7 @@ def _(c, rows, cols):
     return t
 
 
-@program(
-    "local alignment",
-    (
-        SCORE,
-        GAP,
-    ),
-)
+@program("local alignment", (SCORE, GAP))
 @qd.jit
 def _(s, gap):
     n, m = s.shape
@@ -138,13 +132,7 @@ def _(s, gap):
     return h
 
 
-@program(
-    "edit distance, one row",
-    (
-        SCORE,
-        GAP,
-    ),
-)
+@program("edit distance, one row", (SCORE, GAP))
 @qd.jit
 def _(s, gap):
     n, m = s.shape
@@ -162,13 +150,7 @@ def _(s, gap):
     return h
 
 
-@program(
-    "most likely states",
-    (
-        EMIT,
-        MOVE,
-    ),
-)
+@program("most likely states", (EMIT, MOVE))
 @qd.jit
 def _(e, a):
     v = qd.copy(e)
@@ -181,14 +163,7 @@ def _(e, a):
     return v
 
 
-@program(
-    "most likely states, traced back",
-    (
-        EMIT,
-        MOVE,
-    ),
-    7,
-)
+@program("most likely states, traced back", (EMIT, MOVE), 7)
 @qd.jit
 def _(e, a, n):
     v = qd.copy(e)
@@ -248,14 +223,7 @@ def _(v, weight, cap):
     return t
 
 
-@program(
-    "recurrence on ragged rows",
-    (
-        LINE,
-        RATE,
-    ),
-    START,
-)
+@program("recurrence on ragged rows", (LINE, RATE), START)
 @qd.jit
 def _(x, a, start):
     for i in qd.range(start.shape[0] - 1):
@@ -264,14 +232,7 @@ def _(x, a, start):
     return x
 
 
-@program(
-    "recurrence on ragged rows under a condition",
-    (
-        LINE,
-        RATE,
-    ),
-    START,
-)
+@program("recurrence on ragged rows under a condition", (LINE, RATE), START)
 @qd.jit
 def _(x, a, start):
     for i in qd.range(start.shape[0] - 1):
@@ -281,14 +242,7 @@ def _(x, a, start):
     return x
 
 
-@program(
-    "recurrence of second order on ragged rows",
-    (
-        LINE,
-        RATE,
-    ),
-    START,
-)
+@program("recurrence of second order on ragged rows", (LINE, RATE), START)
 @qd.jit
 def _(x, a, start):
     for i in qd.range(start.shape[0] - 1):
@@ -297,14 +251,7 @@ def _(x, a, start):
     return x
 
 
-@program(
-    "ragged rows forth and back",
-    (
-        LINE,
-        RATE,
-    ),
-    START,
-)
+@program("ragged rows forth and back", (LINE, RATE), START)
 @qd.jit
 def _(x, a, start):
     for i in qd.range(start.shape[0] - 1):
@@ -316,38 +263,19 @@ def _(x, a, start):
     return x
 
 
-@program(
-    "ragged rows, three sweeps",
-    (
-        LINE,
-        RATE,
-    ),
-    START,
-)
+@program("ragged rows, three sweeps", (LINE, RATE), START)
 @qd.jit
 def _(x, a, start):
     return three_sweeps(x, a, start)
 
 
-@program(
-    "captured ragged rows, three sweeps",
-    (
-        LINE,
-        RATE,
-    ),
-)
+@program("captured ragged rows, three sweeps", (LINE, RATE))
 @qd.jit
 def _(x, a):
     return three_sweeps(x, a, CAPTURED)
 
 
-@program(
-    "alternating directions",
-    (
-        GRID,
-        RATE,
-    ),
-)
+@program("alternating directions", (GRID, RATE))
 @qd.jit
 def _(u, k):
     n, m = u.shape
@@ -372,14 +300,7 @@ def _(u, k):
     return u
 
 
-@program(
-    "stencil in place",
-    (
-        GRID,
-        SMALL,
-    ),
-    3,
-)
+@program("stencil in place", (GRID, SMALL), 3)
 @qd.jit
 def _(u, k, steps):
     n, m = u.shape
@@ -390,14 +311,7 @@ def _(u, k, steps):
     return u
 
 
-@program(
-    "two arrays, one sweep",
-    (
-        LEFT,
-        RIGHT,
-        RATE,
-    ),
-)
+@program("two arrays, one sweep", (LEFT, RIGHT, RATE))
 @qd.jit
 def _(x, v, k):
     for i in qd.range(1, x.shape[0] - 1, serial=True):
@@ -406,15 +320,7 @@ def _(x, v, k):
     return x, v
 
 
-@program(
-    "two arrays, sweeps by an argument",
-    (
-        LEFT,
-        RIGHT,
-        SMALL,
-    ),
-    4,
-)
+@program("two arrays, sweeps by an argument", (LEFT, RIGHT, SMALL), 4)
 @qd.jit
 def _(x, v, k, n):
     for _ in qd.range(n, serial=True):
@@ -424,13 +330,7 @@ def _(x, v, k, n):
     return x, v
 
 
-@program(
-    "two arrays, a recurrence",
-    (
-        LEFT,
-        RIGHT,
-    ),
-)
+@program("two arrays, a recurrence", (LEFT, RIGHT))
 @qd.jit
 def _(a, b):
     for i in qd.range(1, a.shape[0], serial=True):
@@ -440,16 +340,7 @@ def _(a, b):
     return a, b
 
 
-@program(
-    "power iteration in a task",
-    (
-        LEFT,
-        V,
-    ),
-    ROW,
-    COL,
-    3,
-)
+@program("power iteration in a task", (LEFT, V), ROW, COL, 3)
 @qd.jit
 def _(x, v, row, col, n):
     y = qd.zeros_like(x)
@@ -466,15 +357,7 @@ def _(x, v, row, col, n):
     return x
 
 
-@program(
-    "power iteration around tasks",
-    (
-        LEFT,
-        V,
-    ),
-    ROW,
-    COL,
-)
+@program("power iteration around tasks", (LEFT, V), ROW, COL)
 @qd.jit
 def _(x, v, row, col):
     y, total, n = qd.zeros_like(x), qd.zeros((), x.dtype), qd.zeros((), jnp.int32)
@@ -504,16 +387,7 @@ def _(w):
     return w
 
 
-@program(
-    "constraints in order",
-    (
-        POINTS,
-        REST,
-    ),
-    FIRST,
-    SECOND,
-    3,
-)
+@program("constraints in order", (POINTS, REST), FIRST, SECOND, 3)
 @qd.jit
 def _(p, r, a, b, n):
     for _ in qd.range(n, serial=True):
@@ -554,14 +428,7 @@ def _(x):
     return x
 
 
-@program(
-    "a tree, upwards",
-    (
-        LEFT,
-        RIGHT,
-    ),
-    PARENT,
-)
+@program("a tree, upwards", (LEFT, RIGHT), PARENT)
 @qd.jit
 def _(x, w, par):
     n = x.shape[0]
@@ -571,14 +438,7 @@ def _(x, w, par):
     return x
 
 
-@program(
-    "a tree, downwards",
-    (
-        LEFT,
-        RIGHT,
-    ),
-    PARENT,
-)
+@program("a tree, downwards", (LEFT, RIGHT), PARENT)
 @qd.jit
 def _(x, w, par):
     for i in qd.range(1, x.shape[0], serial=True):

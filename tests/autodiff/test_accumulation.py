@@ -192,12 +192,7 @@ def two_loops(x, r):
 def test_elements_that_constant_indices_tell_apart(x):
     x, r = np.array(x), np.array([1.5, 0.3, 0.1, 0.7])
     theirs = lambda x, r: jnp.stack(  # noqa: E731
-        [
-            jnp.minimum(r[0], x.min()),
-            jnp.maximum(r[1], x.max()),
-            r[2] + jnp.sin(x).sum(),
-            r[3] * jnp.prod(x),
-        ]
+        [jnp.minimum(r[0], x.min()), jnp.maximum(r[1], x.max()), r[2] + jnp.sin(x).sum(), r[3] * jnp.prod(x)]
     )
     wanted, moved = jax.jit(lambda *v: (jax.jacfwd(theirs, (0, 1))(*v), jax.jvp(theirs, v, v)[1]))(x, r)
     for got, want in zip(jax.jacrev(qd.jit(bounding_box), (0, 1))(x, r), wanted, strict=True):

@@ -187,10 +187,7 @@ BODIES = {
     ),
     "branch on data": ("      b: bool = lt e 0.5:f64\n      if b\n        store c s k1\n", [(0,), ()]),
     "loop to a counter": ("      for j in 0:i32 : k1 : 1:i32\n        store c s j\n", [(), ()]),
-    "loop to data": (
-        "      m: i32 = min t 9:i32\n      for j in 0:i32 : m : 1:i32\n        store c s j\n",
-        [(1,), ()],
-    ),
+    "loop to data": ("      m: i32 = min t 9:i32\n      for j in 0:i32 : m : 1:i32\n        store c s j\n", [(1,), ()]),
     "loop in steps": ("      for j in 8:i32 : k1 : -2:i32\n        accum[op=add] c s j\n", [(), ()]),
 }
 

@@ -93,10 +93,7 @@ ORDERS = {
     "its own and larger ones": (inner_loop("c", "20:i32", 1), "before else"),
     "larger ones and its own, downwards": (inner_loop("20:i32", "w", -1), "before else"),
     "smaller ones of a loop that counts down": (inner_loop("0:i32", "c", 1, bounds=DOWN), "before"),
-    "smaller ones of a loop that begins anywhere": (
-        inner_loop("0:i32", "c", 1, bounds="m : 9:i32 : 1:i32"),
-        "behind",
-    ),
+    "smaller ones of a loop that begins anywhere": (inner_loop("0:i32", "c", 1, bounds="m : 9:i32 : 1:i32"), "behind"),
     "smaller ones up to a bound that may wrap": (
         inner_loop("0:i32", "w", 1, bounds="m : 9:i32 : 1:i32"),
         "before else",
@@ -225,14 +222,7 @@ for i in 1:i32 : m : 1:i32
 
 @pytest.mark.parametrize(
     ("row", "column", "want"),
-    [
-        (-1, 0, "behind"),
-        (-1, 1, "behind"),
-        (0, -1, "behind"),
-        (0, 0, "before"),
-        (0, 1, "before"),
-        (1, -1, "before"),
-    ],
+    [(-1, 0, "behind"), (-1, 1, "behind"), (0, -1, "behind"), (0, 0, "before"), (0, 1, "before"), (1, -1, "before")],
 )
 def test_tables_are_ordered_by_rows_and_then_by_columns(row, column, want, always):
     assert found(TABLE.format(f"{row}:i32", f"{column}:i32")) == want

@@ -83,9 +83,7 @@ PLACES = {
     **{f"member {k}": Place(METHODS, "o = conf.M()\n", f"o.{k}") for k in ("m()", "p", "c()", "s()")},
     "enumeration": Place("import enum\nclass E(enum.Enum):\n    A = $\n", value="conf.E.A.value"),
     "frozen dataclass": Place(
-        "import dataclasses\n@dataclasses.dataclass(frozen=True)\nclass D:\n    a: float = $\n",
-        "d = conf.D()\n",
-        "d.a",
+        "import dataclasses\n@dataclasses.dataclass(frozen=True)\nclass D:\n    a: float = $\n", "d = conf.D()\n", "d.a"
     ),
     "slots": Place(program="class S:\n    __slots__ = ('a',)\ns = S()\ns.a = $\n", value="s.a"),
     "named tuple": Place(program="N = collections.namedtuple('N', 'a')\nn = N($)\n", value="n.a"),

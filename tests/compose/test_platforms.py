@@ -30,11 +30,7 @@ if TYPE_CHECKING:
 
 X = np.linspace(-2, 2, 9, dtype=np.float32)
 TARGETS = {"cpu": "cpu", "cuda": "sm_90", "rocm": "gfx942"}
-BRANCHES = {
-    "cpu": lambda v: v * v,
-    "cuda": lambda v: v * v * v,
-    "default": lambda v: 5 * v,
-}
+BRANCHES = {"cpu": lambda v: v * v, "cuda": lambda v: v * v * v, "default": lambda v: 5 * v}
 VALUES = {"cpu": X**2, "cuda": X**3, "rocm": 5 * X}
 SLOPES = {"cpu": 2 * X, "cuda": 3 * X**2, "rocm": np.full_like(X, 5)}
 SECOND = {"cpu": np.full_like(X, 2), "cuda": 6 * X, "rocm": 0 * X}

@@ -123,11 +123,7 @@ def distribution(name: str, functions: str, *more: object, values: np.ndarray = 
     for function in functions.split():
         inverse = function in ("ppf", "isf")
         module.elementwise(
-            function,
-            values=CHANCE if inverse else values,
-            ulps=ulps,
-            why=DIFFERENCES,
-            via=lambda f, x: f(x, *more),
+            function, values=CHANCE if inverse else values, ulps=ulps, why=DIFFERENCES, via=lambda f, x: f(x, *more)
         )
 
 

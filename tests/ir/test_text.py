@@ -230,10 +230,7 @@ HEADER = "program p(x: ref[f32,4])\n  serial\n"
         ("program p(x: ref[f32,a])", "line 1, column 22: needs a shape such as 4x8, got `a`"),
         ("program p(x: ref[f32],\n", "line 1, column 23: needs a name, got the end of the line"),
         ("program p(x: ref[i8] in 3)", "line 1, column 25: needs the limits of an array such as (0, 8, 2), got `3`"),
-        (
-            "program p(x: ref[i8] in (0))",
-            "line 1, column 25: needs the limits of an array such as (0, 8, 2), got `(`",
-        ),
+        ("program p(x: ref[i8] in (0))", "line 1, column 25: needs the limits of an array such as (0, 8, 2), got `(`"),
         ("program p(x: ref[f32] y)", "line 1, column 23: needs `,`, got `y`"),
         ("program p(x: ref[f32], x: ref[f32])", "line 1, column 24: `x` is already bound"),
         ("program p(add: ref[f32])", "line 1, column 11: `add` is a word of the language and names no variable"),

@@ -54,11 +54,7 @@ def refusal(program: Program | str) -> str:
             "typing: `while` condition must give one bool",
             "a: f32 = while carry s = 0.0:f32",
         ),
-        (
-            "a: f32 = if true\n      yield 1.0:f32",
-            "typing: `if` branches must give the same types",
-            "a: f32 = if true",
-        ),
+        ("a: f32 = if true\n      yield 1.0:f32", "typing: `if` branches must give the same types", "a: f32 = if true"),
         ("if i", "typing: `if` needs one bool condition", None),
     ],
 )

@@ -370,11 +370,7 @@ def test_gradients_of_counted_loops() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    "task",
-    UNTRACED,
-    ids=lambda t: t.__name__,
-)
+@pytest.mark.parametrize("task", UNTRACED, ids=lambda t: t.__name__)
 def test_no_trace_at_a_new_length(task: Any) -> None:
     def f(x: Any) -> Any:
         task(x, x.shape[0])

@@ -85,10 +85,7 @@ def test_through_branches() -> None:
 
 @pytest.mark.parametrize(
     ("text", "vectors"),
-    [
-        pytest.param(chains(1, 4), 4, id="few values"),
-        pytest.param(chains(9, 6), 2, id="many chains"),
-    ],
+    [pytest.param(chains(1, 4), 4, id="few values"), pytest.param(chains(9, 6), 2, id="many chains")],
 )
 def test_the_shape(text: str, vectors: int) -> None:
     assert shape_of(text).vectors == vectors

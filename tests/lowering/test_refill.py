@@ -257,9 +257,7 @@ def test_cheap_loops_have_the_choice_too() -> None:
     x[1] = 3e38
     for hint in ("", YES, NO):
         agrees(
-            parse_program(HALVE.replace(f": {N}:i32\n", f": {N}:i32{hint}\n")),
-            [x, np.zeros(N, np.float32)],
-            TARGETS,
+            parse_program(HALVE.replace(f": {N}:i32\n", f": {N}:i32{hint}\n")), [x, np.zeros(N, np.float32)], TARGETS
         )
 
 

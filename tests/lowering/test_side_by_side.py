@@ -46,8 +46,7 @@ def calls(program: Program, target: str, vectors: int) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("vectors", "expected"),
-    [(1, ["x8"]), (2, ["x8x2"]), (3, ["x8x2", "x8"]), (4, ["x8x4"]), (5, ["x8x4", "x8"])],
+    ("vectors", "expected"), [(1, ["x8"]), (2, ["x8x2"]), (3, ["x8x2", "x8"]), (4, ["x8x4"]), (5, ["x8x4", "x8"])]
 )
 def test_one_call_takes_a_power_of_two_of_vectors(vectors: int, expected: list[str]) -> None:
     found = calls(applied("sin", "f32"), "avx2", vectors)

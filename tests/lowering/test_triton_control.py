@@ -223,9 +223,7 @@ store y w i
 
 
 @pytest.mark.parametrize(
-    ("begin", "taken"),
-    [("v", False), ("w", False), ("0.0:f32", True)],
-    ids=["alike", "perhaps alike", "apart"],
+    ("begin", "taken"), [("v", False), ("w", False), ("0.0:f32", True)], ids=["alike", "perhaps alike", "apart"]
 )
 @pytest.mark.parametrize("order", ["0.0:f32, s", "d, s", "t, s", "s, t"])
 def test_carried_values_that_move_into_another(begin: str, order: str, taken: bool):

@@ -138,10 +138,7 @@ def _fits() -> Iterable[Fit]:
     yield Fit("log_pow", double, atanh_rest, lambda z: z**2, _TINY, top, 6)
 
     def odd_tail(function: Function) -> tuple[Function, Function]:
-        return (
-            lambda z: (function(mp.sqrt(z)) / mp.sqrt(z) - 1) / z,
-            lambda z: z * mp.sqrt(z) / function(mp.sqrt(z)),
-        )
+        return (lambda z: (function(mp.sqrt(z)) / mp.sqrt(z) - 1) / z, lambda z: z * mp.sqrt(z) / function(mp.sqrt(z)))
 
     for name, function, top, degrees in (
         ("sin", mp.sin, quarter**2, (2, 5)),

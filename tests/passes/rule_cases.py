@@ -333,12 +333,7 @@ CASES: dict[str, list[Case]] = {
         (F, "(bitcast[u32] (bitcast[i32] x))", "(bitcast[u32] x)"),
         (F, "(bitcast[u32] (neg x))", None),
     ],
-    "compare_self": [
-        (N, "(lt x x)", "false"),
-        (B, "(eq c c)", "true"),
-        (N, "(le x y)", None),
-        (F, "(eq x x)", None),
-    ],
+    "compare_self": [(N, "(lt x x)", "false"), (B, "(eq c c)", "true"), (N, "(le x y)", None), (F, "(eq x x)", None)],
     "compare_self_float": [(F, "(lt x x)", "false"), (F, "(lt x y)", None), (F, "(le x x)", None)],
     "compare_range": [
         (N, "(lt (rem x 10:i32) 10:i32)", "true"),

@@ -42,12 +42,7 @@ class Run:
     """Values of a task's equations; those that `before` has as well are taken from it; `wide`: as doubles."""
 
     def __init__(
-        self,
-        eqns: Sequence[Eqn],
-        inputs: Mapping[Any, np.ndarray],
-        before: Run | None = None,
-        *,
-        wide: bool = False,
+        self, eqns: Sequence[Eqn], inputs: Mapping[Any, np.ndarray], before: Run | None = None, *, wide: bool = False
     ) -> None:
         self.wide = wide
         self.eqns = eqns

@@ -76,10 +76,7 @@ FILLS = {
         "ref[f32,4x6]",
         "  range_for i in 0:i32 : 6:i32\n    for k in 0:i32 : 4:i32 : 1:i32\n      store b 1.0:f32 k i\n",
     ),
-    "backwards": (
-        "ref[f32,4]",
-        "  range_for i in 0:i32 : 4:i32\n    k: i32 = sub 3:i32 i\n    store b 1.0:f32 k\n",
-    ),
+    "backwards": ("ref[f32,4]", "  range_for i in 0:i32 : 4:i32\n    k: i32 = sub 3:i32 i\n    store b 1.0:f32 k\n"),
     "from another start": (
         "ref[f32,4]",
         "  range_for i in 1:i32 : 5:i32\n    k: i32 = sub i 1:i32\n    store b 1.0:f32 k\n",
@@ -127,10 +124,7 @@ REFUSED = {
     "not to the end": ("ref[f32,4]", "  range_for i in 0:i32 : 3:i32\n    store b 1.0:f32 i\n"),
     "one row": ("ref[f32,4x3]", "  range_for i in 0:i32 : 4:i32\n    store b 1.0:f32 i 0:i32\n"),
     "the diagonal": ("ref[f32,4x4]", "  range_for i in 0:i32 : 4:i32\n    store b 1.0:f32 i i\n"),
-    "every second": (
-        "ref[f32,8]",
-        "  range_for i in 0:i32 : 4:i32\n    k: i32 = mul i 2:i32\n    store b 1.0:f32 k\n",
-    ),
+    "every second": ("ref[f32,8]", "  range_for i in 0:i32 : 4:i32\n    k: i32 = mul i 2:i32\n    store b 1.0:f32 k\n"),
     "all but one column": (
         "ref[f32,4x3]",
         "  range_for i in 0:i32 : 4:i32\n    store b 1.0:f32 i 0:i32\n    store b 1.0:f32 i 1:i32\n",
@@ -152,18 +146,9 @@ REFUSED = {
         "ref[f32,4]",
         "  range_for i in 0:i32 : 4:i32\n    for k in 0:i32 : 0:i32 : 1:i32\n      store b 1.0:f32 i\n",
     ),
-    "two values": (
-        "ref[f32,4]",
-        "  range_for i in 0:i32 : 4:i32\n    store b 1.0:f32 i\n    store b 2.0:f32 i\n",
-    ),
-    "zeros of both signs": (
-        "ref[f32,2]",
-        "  serial\n    store b 0.0:f32 0:i32\n    store b -0.0:f32 1:i32\n",
-    ),
-    "a value of the iteration": (
-        "ref[i32,4]",
-        "  range_for i in 0:i32 : 4:i32\n    store b i i\n",
-    ),
+    "two values": ("ref[f32,4]", "  range_for i in 0:i32 : 4:i32\n    store b 1.0:f32 i\n    store b 2.0:f32 i\n"),
+    "zeros of both signs": ("ref[f32,2]", "  serial\n    store b 0.0:f32 0:i32\n    store b -0.0:f32 1:i32\n"),
+    "a value of the iteration": ("ref[i32,4]", "  range_for i in 0:i32 : 4:i32\n    store b i i\n"),
     "a value that is loaded": (
         "ref[f32,4]",
         "  range_for i in 0:i32 : 4:i32\n    head\n      a: f32 = load x 0:i32\n    store b a i\n",

@@ -68,8 +68,7 @@ def test_the_first_of_several_accesses() -> None:
 
 @pytest.mark.parametrize("bounds", ["0:i32 : 3:i32 : 1:i32", "2:i32 : -1:i32 : -1:i32"])
 @pytest.mark.parametrize(
-    "more",
-    ["", "; for t in 0:i32 : 2:i32 : 1:i32;   accum[op=mul] b 3.0:f32 i t", "; store b 1.0:f32 i 2:i32"],
+    "more", ["", "; for t in 0:i32 : 2:i32 : 1:i32;   accum[op=mul] b 3.0:f32 i t", "; store b 1.0:f32 i 2:i32"]
 )
 def test_rows(bounds: str, more: str) -> None:
     loop = LOAD + f"for k in {bounds};   "

@@ -104,8 +104,4 @@ program p(x: ref[f32,4])
   return a, b, c
 """
     row = "    store b 3:i32 j 0:i32\n    store b 3:i32 j 1:i32\n"
-    check(
-        store,
-        text.format(" = 1.5:f32", " = 3:i32", "", ""),
-        text.format("", "", "    store a 1.5:f32 i\n", row),
-    )
+    check(store, text.format(" = 1.5:f32", " = 3:i32", "", ""), text.format("", "", "    store a 1.5:f32 i\n", row))

@@ -131,12 +131,7 @@ STORED = "    store y v i k m"
 NESTS = {
     "another order": (f"for m in {up(8)}", f"  for k in {up(6)}", "    v: f32 = load x i k m", STORED),
     "a part of each line": (f"for k in {up(6)}", f"  for m in {up(6)}", "    v: f32 = load x i k m", STORED),
-    "a number for each line": (
-        f"for k in {up(6)}",
-        "  v: f32 = load x i k 0:i32",
-        f"  for m in {up(8)}",
-        STORED,
-    ),
+    "a number for each line": (f"for k in {up(6)}", "  v: f32 = load x i k 0:i32", f"  for m in {up(8)}", STORED),
     "two ways": (f"for k in {down(6)}", f"  for m in {up(8)}", "    v: f32 = load x i k m", STORED),
     "every other line": ("for k in 0:i32 : 6:i32 : 2:i32", f"  for m in {up(8)}", "    v: f32 = load x i k m", STORED),
     "a length that is not known": (

@@ -116,13 +116,7 @@ APART = {
     ),
     "a write between": ("store row 7.0:f32 2:i32", f"for m in {UP}", "  b: f32 = load row m", "  store y b i m"),
     "a read between": (f"for m in {UP}", "  store row 7.0:f32 m"),
-    "a branch": (
-        f"for m in {UP}",
-        "  b: f32 = load row m",
-        "  p: bool = lt b 0.0:f32",
-        "  if p",
-        "    store y b i m",
-    ),
+    "a branch": (f"for m in {UP}", "  b: f32 = load row m", "  p: bool = lt b 0.0:f32", "  if p", "    store y b i m"),
 }
 
 

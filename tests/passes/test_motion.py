@@ -346,11 +346,7 @@ program p(x: ref[f32,8], y: ref[f32,8], k: ref[i32])
   return x
 """
     load = "    a: f32 = load y n\n"
-    check(
-        extract,
-        text.format(stop="8:i32", head="", body=load),
-        text.format(stop="8:i32", head="  " + load, body=""),
-    )
+    check(extract, text.format(stop="8:i32", head="", body=load), text.format(stop="8:i32", head="  " + load, body=""))
     unchanged(extract, text.format(stop="n", head="", body=load))
 
 

@@ -168,8 +168,7 @@ def test_an_access_under_a_condition_that_may_be_out_of_range_shared_or_unset(pl
 
 
 @pytest.mark.parametrize(
-    "first",
-    ["  range_for k in 0:i32 : 8:i32\n    store t 0.0:f32 k\n", "initial", "in this task"],
+    "first", ["  range_for k in 0:i32 : 8:i32\n    store t 0.0:f32 k\n", "initial", "in this task"]
 )
 def test_a_buffer_that_is_set_before(first: str) -> None:
     buffer = "  buffer t: ref[f32,8]\n"

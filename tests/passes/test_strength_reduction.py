@@ -37,11 +37,7 @@ def test_quotient_and_remainder() -> None:
 def test_in_loops_by_the_range_of_their_indices() -> None:
     lines = ["for k in 0:i32 : 4:i32 : 1:i32", "  a: i32 = add i k", "  {}", "  accum[op=add] y b i"]
     lines.append("r: i32 = add i i")
-    check(
-        reduce,
-        text(*lines).format("b: i32 = rem a 16:i32"),
-        text(*lines).format("b: i32 = and a 15:i32"),
-    )
+    check(reduce, text(*lines).format("b: i32 = rem a 16:i32"), text(*lines).format("b: i32 = and a 15:i32"))
 
 
 WRAPPED = [

@@ -192,11 +192,7 @@ STORE = "store y 1.0:f32 k"
             loop("0:i32 : 2:i32 : 1:i32", "for j in 0:i32 : m : 1:i32", "  store y 1.0:f32 j"), id="keeps a loop"
         ),
         pytest.param(
-            loop(
-                "0:i32 : 2:i32 : 1:i32",
-                "v: cell[f32,4] = cell[dtype=f32, shape=(4)]",
-                "store v 1.0:f32 i",
-            ),
+            loop("0:i32 : 2:i32 : 1:i32", "v: cell[f32,4] = cell[dtype=f32, shape=(4)]", "store v 1.0:f32 i"),
             id="a private array for each copy",
         ),
     ],

@@ -182,13 +182,7 @@ def test_cell_arrays(tree) -> None:
 
     traced = trace_function(body, (K, X))
     sets = [e.params["slices"] for e in equations_in(traced.root.items) if e.primitive is markers.lset_p]
-    assert sets == [
-        (None, None),
-        (None, (0, 2, 1)),
-        (None, None),
-        ((0, 2, 1), None),
-        ((0, 3, 1), (0, 2, 1)),
-    ]
+    assert sets == [(None, None), (None, (0, 2, 1)), (None, None), ((0, 2, 1), None), ((0, 3, 1), (0, 2, 1))]
 
 
 def test_wide_types_on_request() -> None:

@@ -162,12 +162,7 @@ def second_loop(n):
 
 @pytest.mark.parametrize(
     ("function", "name", "first", "always"),
-    [
-        (straight, "b", 2, 2),
-        (branches, "a", 4, None),
-        (straight, "a", None, None),
-        (closure, "a", 3, None),
-    ],
+    [(straight, "b", 2, 2), (branches, "a", 4, None), (straight, "a", None, None), (closure, "a", 3, None)],
 )
 def test_reads_of_the_next_iteration(function, name, first, always) -> None:
     codes, loop = loop_of(function)

@@ -127,10 +127,7 @@ KEEP = "keep the new array: "
 LOST: dict[Callable[..., Any], list[str]] = {
     row: [text("r += 1.0", "r", f"{STORE}`m[i] += 1.0`")],
     element_twice: [text("v *= 2.0", "v", f"{STORE}`x[i] *= 2.0`")],
-    under_conditions: [
-        text("v /= 2.0", "v", f"{STORE}`x[i] /= 2.0`"),
-        text("w **= 2", "w", f"{STORE}`x[i] **= 2`"),
-    ],
+    under_conditions: [text("v /= 2.0", "v", f"{STORE}`x[i] /= 2.0`"), text("w **= 2", "w", f"{STORE}`x[i] **= 2`")],
     outside_of_loops: [text("r += 1.0", "r", f"{STORE}`m[0] += 1.0`")],
     unrolled: [text("r += 1.0", "r", f"{STORE}`m[i] += 1.0`")],
     of_a_cell: [text("v += 1.0", "v", f"{STORE}`c.value += 1.0`")],

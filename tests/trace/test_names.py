@@ -43,10 +43,7 @@ def test_a_buffer_is_called_as_its_variable() -> None:
     def assigned(x: Any) -> Any:
         first = qd.empty(x.shape, x.dtype)
         second = x.copy()
-        third: Any = qd.full(
-            x.shape,
-            2.0,
-        )
+        third: Any = qd.full(x.shape, 2.0)
         fourth = qd.ones(x.shape)
         fifth = made(x)
         return stored(x, first, second, third, fourth, fifth)

@@ -72,7 +72,4 @@ def _format(name: str, kind: type[np.floating], sqrt_half: int) -> Format:
     )  # fmt: skip
 
 
-FORMATS = {
-    "float": _format("f32", np.float32, 0x3F3504F3),
-    "double": _format("f64", np.float64, 0x3FE6A09E667F3BCC),
-}
+FORMATS = {"float": _format("f32", np.float32, 0x3F3504F3), "double": _format("f64", np.float64, 0x3FE6A09E667F3BCC)}

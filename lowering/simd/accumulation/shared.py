@@ -52,11 +52,7 @@ def update(f: LaneFrame, group: UpdateGroup) -> None:
     elif len(group.values) == 1 and (address.stride in (-1, 1) or group.ref in f.facts.exclusive_accums):
         # lanes have elements of their own at a time; only other threads may update them
         (value,) = group.values
-        _choose(
-            f,
-            lambda: update_own(f, memory, address, group.op, value),
-            lambda: _lanes(f, memory, group, address),
-        )
+        _choose(f, lambda: update_own(f, memory, address, group.op, value), lambda: _lanes(f, memory, group, address))
     else:
         _lanes(f, memory, group, address)
 

@@ -139,11 +139,7 @@ class LoopWatch(_Watch):
     """True if the second trip runs the user's `jax.jit` functions again."""
 
     def __init__(
-        self,
-        frame: FrameType | None,
-        region: OpenRegion,
-        condition: Callable[[], object] | None,
-        context: TraceContext,
+        self, frame: FrameType | None, region: OpenRegion, condition: Callable[[], object] | None, context: TraceContext
     ) -> None:
         self._condition = condition
         super().__init__(frame, "FOR_ITER", region, context)

@@ -68,11 +68,7 @@ def custom_lin(imp: Importer, eqn: JaxprEqn, *operands: Value, **params: Any) ->
 
 
 def _step_by_step(
-    imp: Importer,
-    params: Params,
-    avals: Sequence[Shaped],
-    operands: Sequence[Value],
-    known: dict[int, ArrayLike],
+    imp: Importer, params: Params, avals: Sequence[Shaped], operands: Sequence[Value], known: dict[int, ArrayLike]
 ) -> list[Value]:
     """Returns the linear function whose transpose is the backward function: it is transposed again step by step.
 

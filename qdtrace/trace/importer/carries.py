@@ -56,11 +56,7 @@ class Carries:
     """The carried values of one loop."""
 
     def __init__(
-        self,
-        imp: Importer,
-        avals: Sequence[Shaped],
-        initial: Sequence[EnvValue],
-        in_memory: Sequence[bool],
+        self, imp: Importer, avals: Sequence[Shaped], initial: Sequence[EnvValue], in_memory: Sequence[bool]
     ) -> None:
         self.imp = imp
         self.items: list[Carry] = []

@@ -43,10 +43,7 @@ UNROLLED_FROM_MEMORY = 256
 """Most products written out when an operand is in memory."""
 
 
-@rule(
-    "dot_general",
-    ignores={"precision": PRECISION, "preferred_element_type": RESULT_TYPE, "out_sharding": PLACED},
-)
+@rule("dot_general", ignores={"precision": PRECISION, "preferred_element_type": RESULT_TYPE, "out_sharding": PLACED})
 def dot_general(imp: Importer, eqn: JaxprEqn, x: Value, y: Value, *, dimension_numbers: DotDimensionNumbers) -> Value:
     """Imports `dot_general`: batch axes first, then the free axes of x, then those of y."""
     (cx, cy), (bx, by) = dimension_numbers

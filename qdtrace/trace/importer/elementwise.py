@@ -270,8 +270,7 @@ def polynomial(imp: Importer, eqn: JaxprEqn, x: Value, *coefficients: Value) -> 
 @rule("reshard", ignores={"dst_sharding": PLACED, "concrete_mesh": PLACED})
 @rule("layout_constraint", ignores={"layout": PLACED})
 @rule(
-    "sharding_constraint",
-    ignores=dict.fromkeys(("sharding", "layout", "context_mesh", "unconstrained_dims"), PLACED),
+    "sharding_constraint", ignores=dict.fromkeys(("sharding", "layout", "context_mesh", "unconstrained_dims"), PLACED)
 )
 def identity(imp: Importer, eqn: JaxprEqn, *values: Value) -> Any:
     """Returns the operand."""

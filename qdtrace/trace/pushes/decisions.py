@@ -101,10 +101,7 @@ class Decisions:
                 raise _depends(f"`{eqn.primitive.name}`, which does more than compute a value", eqn_loc(eqn))
 
     def copy(
-        self,
-        items: Iterable[JaxprEqn],
-        names: dict[Var, Var],
-        push: Callable[[JaxprEqn], Sequence[JaxprEqn]],
+        self, items: Iterable[JaxprEqn], names: dict[Var, Var], push: Callable[[JaxprEqn], Sequence[JaxprEqn]]
     ) -> list[JaxprEqn]:
         """Returns what is needed of items, with variables of its own; `push` gives what stands for a push."""
         made: list[JaxprEqn] = []
