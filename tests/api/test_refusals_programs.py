@@ -1,7 +1,8 @@
 # ruff: noqa: E501
 """Programs that are refused, called as users call them: the whole text of each error, and that the next call works.
 
-What tracing alone refuses is in `tests/trace/test_refusals_*.py`, what import does in `tests/importer/test_refusals.py`.
+Other texts are in `tests/mistakes`; what tracing alone refuses is in `tests/trace/test_refusals_*.py`, what import does
+in `tests/importer/test_refusals.py`.
 """
 
 from __future__ import annotations
@@ -31,12 +32,6 @@ def unknown_primitive(x):
     return x
 
 
-def python_while(x):
-    while x[0] > 0:
-        x[0] -= 1
-    return x
-
-
 def carried(x):
     s = 0.0
     for i in qd.range(4):
@@ -54,20 +49,6 @@ def breaks(x):
 def returns(x):
     for i in qd.range(4):
         return x[i]
-
-
-def continues(x):
-    for i in qd.range(4):
-        with qd.when(x[i] > 0):
-            continue
-        x[i] = 1.0
-    return x
-
-
-def enumerates(x):
-    for k, i in enumerate(qd.range(4)):
-        x[i] = k
-    return x
 
 
 def loop_in_lax(x):
@@ -92,21 +73,9 @@ def stores_through_a_call(x):
     return x
 
 
-def string_stored(x):
-    for i in qd.range(4):
-        x[i] = "a"
-    return x
-
-
 def large_value(x):
     for i in qd.range(4):
         x[i] = jnp.sort(jnp.arange(20_000_000.0) * i)[i]
-    return x
-
-
-def vector_into_scalar(x):
-    for i in qd.range(4):
-        x[i] = x[0:3]
     return x
 
 
@@ -131,13 +100,6 @@ help: convert it: `.astype(jnp.int32)`, or use // in place of /""",
   at FILE:2 in unknown_primitive
       x[i] = jax.lax.rng_uniform(x[i], 1.0, ())
 help: compute it outside of the loop, or teach it: qd.def_import_rule('rng_uniform', jnp_function)""",
-    ),
-    python_while: (
-        qd.TraceTypeError,
-        """`while` needs a static value, got one that is being traced
-  at FILE:1 in python_while
-      while x[0] > 0:
-help: write `for _ in qd.while_(lambda: x[0] > 0):`, with what changes in a qd.local or a buffer; or lax.while_loop""",
     ),
     carried: (
         qd.TraceValueError,
@@ -164,22 +126,6 @@ help: a traced body runs once for all iterations: leave a loop with qd.break_if(
 note: the qd.range is at FILE:1 in returns
 help: a traced body runs once for all iterations: leave a loop with qd.break_if(condition), or put the rest of the body under `with qd.when(condition):`""",
     ),
-    continues: (
-        qd.TraceValueError,
-        """a statement that leaves a qd.when would do so whatever the condition is
-  at FILE:3 in continues
-      continue
-note: the qd.when is at FILE:2 in continues
-note: the code after it would never be traced
-help: write qd.continue_if(condition) for `continue`, qd.break_if(condition) for `break`; for `return` put the rest of the function under `with qd.otherwise():`""",
-    ),
-    enumerates: (
-        qd.TraceValueError,
-        """a qd.range needs to stand in a `for` statement of its own, not in enumerate, zip, list or a comprehension
-  at FILE:1 in enumerates
-      for k, i in enumerate(qd.range(4)):
-help: write `for i in qd.range(...):`; the body is traced once, and i is the index of every iteration""",
-    ),
     loop_in_lax: (
         qd.UnsupportedError,
         """needs qd.range outside of `scan`, got it inside a lax loop or branch between tasks
@@ -194,26 +140,12 @@ help: use a Python loop, qd.while_ or qd.when, or put the lax loop around the qd
       x[i] = 1.0
 help: return the new value, or remove @qd.jit from the function: a plain one is given the buffers""",
     ),
-    string_stored: (
-        qd.TraceTypeError,
-        """a store needs a number or an array, got str
-  at FILE:2 in string_stored
-      x[i] = "a"
-help: give a number in its place: `jnp.nan` or a flag for nothing, for a text its place in a table""",
-    ),
     large_value: (
         qd.UnsupportedError,
         """needs at most 67108864 bytes of arrays private to an iteration at a time, got 160000000, the largest of them cell[f32,20000000]
   at FILE:2 in large_value
       x[i] = jnp.sort(jnp.arange(20_000_000.0) * i)[i]
 help: keep the array in a buffer outside of the loop (qd.empty) and index it with the loop index""",
-    ),
-    vector_into_scalar: (
-        qd.TraceTypeError,
-        """a store needs a value of shape (), got (3,)
-  at FILE:2 in vector_into_scalar
-      x[i] = x[0:3]
-help: store into as many elements as there are values, `b[i, :] = v`, or one of them, `b[i] = v[k]`""",
     ),
     foreign_dtype: (
         qd.TraceTypeError,

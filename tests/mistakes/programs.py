@@ -1,10 +1,10 @@
 """The table of mistakes, and how its programs are run.
 
 A block of a text file here is a mistake: a headline with its name and kind, the program, and after a line of dashes
-the error, the line it names and the fix; after another one the program with the fix applied, and after a last one its
-result in NumPy, if that is not what Python makes of the mistaken program (`plain`). A kind says where the lines
-stand: `task` in a loop over 8 elements, `function` in a function under `qd.jit`, `lane` in a function under
-`qd.vmap`, `program` at the top.
+the error, the line it names, all of its notes or none, and the fix; after another one the program with the fix applied,
+and after a last one its result in NumPy, if that is not what Python makes of the mistaken program (`plain`).
+A kind says where the lines stand: `task` in a loop over 8 elements, `function` in a function under `qd.jit`, `lane` in
+a function under `qd.vmap`, `program` at the top.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ class Mistake:
     error: str
     rule: str
     line: str
+    notes: list[str]
+    """All notes of the error, with the text of a source line in its place; empty: they are not compared."""
     fix: str
     right: str
     answer: str
@@ -76,9 +78,11 @@ def _read(block: str) -> Mistake:
     headline, _, rest = block.partition("\n")
     name, kind = headline.split()
     wrong, told, right, answer = (*rest.split("\n---\n"), "", "")[:4]
-    error, line, *fix = told.strip("\n").splitlines()
+    error, line, *rest = told.strip("\n").splitlines()
+    notes = [text.removeprefix("note: ") for text in rest if text.startswith("note: ")]
+    fix = rest[len(notes) :]
     kind_of_error, rule = error.split(": ", 1)
     return Mistake(
-        name, kind, wrong, kind_of_error, rule, line.removeprefix("at: "), "\n".join(fix).removeprefix("help: "),
+        name, kind, wrong, kind_of_error, rule, line.removeprefix("at: "), notes, "\n".join(fix).removeprefix("help: "),
         right.strip("\n"), answer.strip("\n"),
     )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import re
 import traceback
 
 import jax
@@ -26,6 +27,12 @@ def test_the_table_is_whole() -> None:
     assert all(m.right for m in ALL)
 
 
+def with_lines(note: str, file: str) -> str:
+    """The note, with the source line in the place of `FILE:LINE in FUNCTION`."""
+    place = re.compile(rf"{re.escape(file)}:(\d+)( in \S+)?")
+    return place.sub(lambda found: linecache.getline(file, int(found[1])).strip(), note)
+
+
 @pytest.mark.parametrize("mistake", [m for m in ALL if m not in WARNED], ids=lambda m: m.name)
 def test_a_mistake_is_told_rule_line_and_fix(mistake: Mistake) -> None:
     file = f"{mistake.name}.py"
@@ -37,6 +44,7 @@ def test_a_mistake_is_told_rule_line_and_fix(mistake: Mistake) -> None:
     assert error.help == mistake.fix
     shown = [line.strip() for line in str(error).splitlines()]
     assert mistake.line in shown
+    assert [with_lines(note, file) for note in error.notes if mistake.notes] == mistake.notes
     shown_frames = traceback.extract_tb(error.__traceback__)[2:]  # without this file and programs.py
     assert {frame.filename for frame in shown_frames} == {file}
     assert error.__cause__ is None

@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""JAX transformations, Python on traced values, arguments and results: every refusal, with its whole text."""
+"""JAX transformations, values, arguments and results: refusals that `tests/mistakes` does not have, with their text."""
 
 from __future__ import annotations
 
@@ -78,60 +78,15 @@ def shapes_of_add(m):
         m[i] = m[i] + jnp.ones(2)
 
 
-def shapes_of_dot(m):
-    return m @ m
-
-
 def store_into_a_value(m):
     for i in qd.range(4):
         row = m[i]
         row[0] = 1.0
 
 
-def load_from_numpy(x):
-    table = np.arange(8.0)
-    for i in qd.range(8):
-        x[i] = table[i]
-
-
 def types_of_cond(x):
     for i in qd.range(8):
         x[i] = lax.cond(x[i] > 0, lambda: 1.0, lambda: 1)
-
-
-def python_if(x):
-    for i in qd.range(8):
-        if x[i] > 0:
-            x[i] = 1
-
-
-def python_and(x):
-    for i in qd.range(8):
-        with qd.when(x[i] > 0 and x[i] < 3):
-            x[i] = 1
-
-
-def python_float(x):
-    for i in qd.range(8):
-        x[i] = float(x[i])
-
-
-def python_index(x):
-    for i in qd.range(8):
-        x[i] = [1, 2][i]
-
-
-def python_range(x, n):
-    for i in range(n):
-        x[i] = 1
-
-
-def bool_mask(x):
-    return x[x[...] > 0]
-
-
-def returns_text(x):
-    return "text"
 
 
 CASES = [
@@ -183,23 +138,11 @@ add got incompatible shapes for broadcasting: (3,), (2,).
       m[i] = m[i] + jnp.ones(2)
 help: give both one shape, or an axis of length 1 where one is to be repeated: `a[:, None]`
 """),
-    (shapes_of_dot, TraceTypeError, (M,), """
-dot_general requires contracting dimensions to have the same shape, got (3,) and (4,).
-  at FILE:1 in shapes_of_dot
-      return m @ m
-help: the last axis of the left one needs the length of the right one's axis: slice or transpose one
-"""),
     (store_into_a_value, TraceTypeError, (M,), """
 a store needs a buffer or a cell, got a value
   at FILE:3 in store_into_a_value
       row[0] = 1.0
 help: `m[i]` is a copy, no view: store into `m` itself, with its own indices; or, where `m` shall stay as it is, make it memory of one iteration, `row = qd.local(row)`; or make a new value: `row = row.at[0].set(v)`
-"""),
-    (load_from_numpy, TraceTypeError, (X,), """
-an index of a NumPy array needs a static value, got one that is being traced
-  at FILE:3 in load_from_numpy
-      x[i] = table[i]
-help: write `jnp.array(table)[i]`
 """),
     (types_of_cond, TraceTypeError, (X,), """
 cond branches must have equal output types but they differ.
@@ -209,48 +152,6 @@ note: true_fun is <lambda> at FILE:2
 note: false_fun is <lambda> at FILE:2
 note: The output of true_fun has type float32[] but the corresponding output of false_fun has type int32[], so the dtypes do not match.
 note: Revise true_fun and/or false_fun so that all output types match.
-"""),
-    (python_if, TraceTypeError, (X,), """
-`if` needs a static value, got one that is being traced
-  at FILE:2 in python_if
-      if x[i] > 0:
-help: write `with qd.when(x[i] > 0):`, or `jnp.where(x[i] > 0, a, b)` for a value
-"""),
-    (python_and, TraceTypeError, (X,), """
-`and` needs a static value, got one that is being traced
-  at FILE:2 in python_and
-      with qd.when(x[i] > 0 and x[i] < 3):
-help: write `(x[i] > 0) & (x[i] < 3)` (both sides are computed: nest two qd.when where the second needs the first)
-"""),
-    (python_float, TraceTypeError, (X,), """
-`float` needs a static value, got one that is being traced
-  at FILE:2 in python_float
-      x[i] = float(x[i])
-help: write `x[i].astype(float)`
-"""),
-    (python_index, TraceTypeError, (X,), """
-an index of a list needs a static value, got one that is being traced
-  at FILE:2 in python_index
-      x[i] = [1, 2][i]
-help: write `jnp.array([1, 2])[i]`
-"""),
-    (python_range, TraceTypeError, (X, np.int32(3),), """
-`range` needs a static value, got one that is being traced
-  at FILE:1 in python_range
-      for i in range(n):
-help: write `for j in qd.range(n):`, and a qd.local for what goes from one iteration to the next
-"""),
-    (bool_mask, TraceTypeError, (X,), """
-an index of bools needs a static mask, got one that is being traced
-  at FILE:1 in bool_mask
-      return x[x[...] > 0]
-help: use `with qd.when(mask[i]):` in a loop, or jnp.where(mask, a, b)
-"""),
-    (returns_text, TraceTypeError, (X,), """
-a qd.jit function needs to return arrays, numbers or pytrees of them, got str
-  at FILE:0 in returns_text
-      def returns_text(x):
-help: return the parts that are arrays
 """),
 ]  # fmt: skip
 
