@@ -15,7 +15,7 @@ from qdtrace.groups import control, linalg, pieces, rules
 from qdtrace.groups.forms import forms_of
 from qdtrace.groups.registry import evaluate
 from qdtrace.groups.tiles import Memory, RefusedError, padded
-from qdtrace.groups.work import FEW_TERMS, LEAST, tiles_to, work_of
+from qdtrace.groups.work import FEW_TERMS, LEAST, lanes_of, tiles_to, work_of
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def run_groups(jaxpr: Any, mapped: Sequence[bool], operands: Sequence[Any], *, i
 
 def _run(jaxpr: Any, mapped: Sequence[bool], operands: Sequence[Any], form: Form, interpret: bool) -> list[Any]:
     opened = compat.open_jaxpr(jaxpr)
-    lanes = next(x.shape[0] for x, is_mapped in zip(operands, mapped, strict=True) if is_mapped)
+    lanes = lanes_of(operands, mapped)
     results = [v.aval for v in opened.outvars]
     sizes = [x.size for x in operands] + [lanes * a.size for a in results]
     if lanes == 0 or max(sizes) > _MOST_ELEMENTS:

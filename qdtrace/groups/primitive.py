@@ -18,7 +18,7 @@ from jax.interpreters import ad, mlir
 from qdtrace.errors import UnsupportedError
 from qdtrace.groups.linearised import linearised
 from qdtrace.groups.threads import run_threads
-from qdtrace.groups.work import HEAVY
+from qdtrace.groups.work import HEAVY, lanes_of
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:
@@ -106,11 +106,6 @@ def _apart(jaxpr: Any, results: Sequence[Any]) -> list[list[Any]]:
         parts = [part for part in parts if part not in joined]
         parts.append((own.union(*(p[0] for p in joined)), [w for p in joined for w in p[1]] + [v]))
     return [part for _, part in parts]
-
-
-def lanes_of(operands: Sequence[Any], mapped: Sequence[bool]) -> int:
-    """Returns the number of lanes of operands."""
-    return next(x.shape[0] for x, is_mapped in zip(operands, mapped, strict=True) if is_mapped)
 
 
 def batch_of(jaxpr: Any, mapped: Sequence[bool]) -> Callable[..., list[Any]]:

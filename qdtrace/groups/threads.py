@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.api import jit
-from qdtrace.groups.work import work_of
+from qdtrace.groups.work import lanes_of, work_of
 from qdtrace.lanes.limits import FEW_LANES
 from qdtrace.lanes.loop import looped
 from qdtrace.trace import compat
@@ -46,7 +46,7 @@ def run_threads(jaxpr: Any, mapped: Sequence[bool], operands: Sequence[Any]) -> 
 
 
 def _run(*operands: Any, jaxpr: Any, mapped: Sequence[bool]) -> list[Any]:
-    lanes = next(x.shape[0] for x, is_mapped in zip(operands, mapped, strict=True) if is_mapped)
+    lanes = lanes_of(operands, mapped)
     given = [(x, 0 if is_mapped else None) for x, is_mapped in zip(operands, mapped, strict=True)]
     return [x for x, _ in looped(jaxpr, given, lanes, compat.function_of(jaxpr))]
 

@@ -10,7 +10,7 @@ from qdtrace.frozen import frozen
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
 
 LEAST = 16
 """The shortest side of an operand of Triton's product."""
@@ -40,6 +40,11 @@ def tiles_to(side: int) -> Generator[None]:
         yield
     finally:
         _side.reset(before)
+
+
+def lanes_of(operands: Sequence[Any], mapped: Sequence[bool]) -> int:
+    """Returns the number of lanes of operands."""
+    return next(x.shape[0] for x, is_mapped in zip(operands, mapped, strict=True) if is_mapped)
 
 
 @frozen

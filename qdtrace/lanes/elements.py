@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.trace import compat
-from qdtrace.trace.products import matrix_multiplications, trips_of
+from qdtrace.trace.products import executed, matrix_multiplications
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection
 
 SPECTRAL = frozenset({"eig", "eigh", "hessenberg", "schur", "svd", "tridiagonal"})
 MOST_PER_ELEMENT = 3.0
@@ -35,21 +35,10 @@ def is_of_elements(jaxpr: Any, varies: Collection[Any]) -> bool:
     every = list(compat.all_eqns(opened.eqns))
     if any(e.primitive.name in SPECTRAL or any(v.aval.size > LARGEST for v in e.outvars) for e in every):
         return False
-    of_matrices, of_elements = _work(opened.eqns)
+    of_matrices = of_elements = 0
+    for eqn, times in executed(opened.eqns):
+        of_this = matrix_multiplications(eqn)
+        of_matrices += times * of_this
+        of_elements += 0 if of_this else times * sum(v.aval.size for v in eqn.outvars)
     given = sum(v.aval.size for v in opened.invars if v in varies)
     return of_matrices <= MOST_PER_ELEMENT * of_elements and of_elements >= LEAST_PER_GIVEN * given
-
-
-def _work(eqns: Iterable[Any]) -> tuple[int, int]:
-    """Returns the multiplications of matrices, and the elements that all other equations make, with trips of loops."""
-    of_matrices = of_elements = 0
-    for eqn in eqns:
-        inner = list(compat.inner_jaxprs(eqn))
-        for one in inner:
-            trips, (matrices, elements) = trips_of(eqn), _work(compat.open_jaxpr(one).eqns)
-            of_matrices, of_elements = of_matrices + trips * matrices, of_elements + trips * elements
-        if not inner:
-            of_this = matrix_multiplications(eqn)
-            of_matrices += of_this
-            of_elements += 0 if of_this else sum(v.aval.size for v in eqn.outvars)
-    return of_matrices, of_elements

@@ -20,7 +20,8 @@ from jax.interpreters import ad
 from qdtrace.api import jit
 from qdtrace.backend import has_masks
 from qdtrace.errors import UnsupportedError
-from qdtrace.groups.primitive import batch_of, lanes_of, transposed, with_more_lanes
+from qdtrace.groups.primitive import batch_of, transposed, with_more_lanes
+from qdtrace.groups.work import lanes_of
 from qdtrace.lanes.plan import Part
 from qdtrace.lanes.products import rewritten, with_products
 from qdtrace.lanes.short_rows import is_sum, summed

@@ -12,7 +12,7 @@ from qdtrace.trace import compat
 from qdtrace.trace.markers import for_p, while_p
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from qdtrace.trace.compat import JaxprEqn
 
@@ -52,6 +52,15 @@ def matrix_multiplications(eqn: JaxprEqn) -> int:
     return (eqn.outvars[0].aval.size if eqn.primitive is linalg.triangular_solve_p else factor.size) * side
 
 
+def executed(eqns: Iterable[JaxprEqn], times: int = 1) -> Iterator[tuple[JaxprEqn, int]]:
+    """Yields each equation that holds no jaxpr, those of loops and calls too, with how often it runs, or a guess."""
+    for eqn in eqns:
+        if not compat.holds_jaxpr(eqn):
+            yield eqn, times
+        for inner in compat.inner_jaxprs(eqn):
+            yield from executed(compat.open_jaxpr(inner).eqns, times * trips_of(eqn))
+
+
 def matrix_work(items: Iterable[JaxprEqn], least: int) -> int:
     """Returns the multiplications of the products and factorisations of arrays of more than `least` elements.
 
@@ -60,11 +69,9 @@ def matrix_work(items: Iterable[JaxprEqn], least: int) -> int:
         least: the number of elements.
     """
     total = 0
-    for item in items:
-        if item.primitive is lax.dot_general_p and max(v.aval.size for v in item.invars) > least:
-            total += multiplications(item)
-        elif item.primitive.name in FACTORISATIONS and item.invars[0].aval.size > least:
-            total += item.invars[0].aval.size * min(item.invars[0].aval.shape[-2:], default=0)
-        for inner in compat.inner_jaxprs(item):
-            total += matrix_work(compat.open_jaxpr(inner).eqns, least) * trips_of(item)
+    for eqn, times in executed(items):
+        if eqn.primitive is lax.dot_general_p and max(v.aval.size for v in eqn.invars) > least:
+            total += times * multiplications(eqn)
+        elif eqn.primitive.name in FACTORISATIONS and eqn.invars[0].aval.size > least:
+            total += times * eqn.invars[0].aval.size * min(eqn.invars[0].aval.shape[-2:], default=0)
     return total
