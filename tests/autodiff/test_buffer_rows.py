@@ -13,14 +13,11 @@ import pytest
 
 import qdtrace as qd
 from qdtrace.errors import GradientError
-from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.printer import print_program
-from qdtrace.passes.pipelines import optimise
 from tests.autodiff import buffer_rows
-from tests.autodiff.derive import derive
-from tests.autodiff.machines import MACHINES, stacks_of
-from tests.autodiff.test_random_tasks import EXACT, case_of, close
-from tests.lowering.harness import KERNELS, execute
+from tests.autodiff.machines import MACHINES
+from tests.autodiff.test_random_tasks import case_of
+from tests.lowering.harness import KERNELS
 
 RNG = np.random.default_rng(0)
 
@@ -379,10 +376,7 @@ LONG = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(20, 200)]
 def test_forward_and_reverse_are_transposed(seed):
     case = of_rows(seed)
     for machine in MACHINES.values():
-        tangents, adjoints = case.run(machine=machine)
-        left = sum(np.vdot(c, t) for c, t in zip(case.adjoints, tangents, strict=True))
-        right = sum(np.vdot(d, g) for d, g in zip(case.direction, adjoints, strict=True))
-        close([left], [right], case)
+        case.check_transposed(machine)
 
 
 @pytest.mark.full
@@ -400,11 +394,4 @@ def test_random_programs_have_rows():
 @pytest.mark.parametrize("seed", [*range(8, 11), *LONG[:40]])
 @pytest.mark.full
 def test_machine_code(seed, target):
-    case = of_rows(seed)
-    machine = [*MACHINES.values()][seed % len(MACHINES)]
-    made = derive(case.program, [], case.out, case.wrt, stacks=stacks_of(machine))
-    operands = case.operands()[1]
-    for got, want in zip(
-        execute(optimise(made, EXACT, machine=machine), operands, target), evaluate(made, operands), strict=True
-    ):
-        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9, err_msg=print_program(case.program))
+    of_rows(seed).check_reverse([*MACHINES.values()][seed % len(MACHINES)], target)

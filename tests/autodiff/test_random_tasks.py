@@ -76,6 +76,19 @@ class Case:
         pairs = zip(self.derived(program, machine), self.operands(), strict=True)
         return [evaluate(one, operands, check_races=True) for one, operands in pairs]
 
+    def check_transposed(self, machine: Machine = CPU) -> None:
+        """The adjoints along the direction are the directional derivative along the adjoints."""
+        tangents, adjoints = self.run(machine=machine)
+        left = sum(np.vdot(c, t) for c, t in zip(self.adjoints, tangents, strict=True))
+        right = sum(np.vdot(d, g) for d, g in zip(self.direction, adjoints, strict=True))
+        close([left], [right], self)
+
+    def check_reverse(self, machine: Machine, target: Any) -> None:
+        """Machine code of the adjoints computes what the interpreter does."""
+        made = derive(self.program, [], self.out, self.wrt, stacks=stacks_of(machine))
+        operands = self.operands()[1]
+        close(execute(optimise(made, EXACT, machine=machine), operands, target), evaluate(made, operands), self)
+
 
 def case_of(program, args, seed) -> Case:
     rng = np.random.default_rng(seed)
@@ -125,11 +138,7 @@ def close(got, want, case: Case, limit: float = 1e-9) -> None:
     ("make", "seed"), [*((of_tasks, seed) for seed in range(30)), *((of_loops, seed) for seed in range(12))]
 )
 def test_forward_and_reverse_are_transposed(make, seed):
-    case = make(seed)
-    tangents, adjoints = case.run()
-    left = sum(np.vdot(c, t) for c, t in zip(case.adjoints, tangents, strict=True))
-    right = sum(np.vdot(d, g) for d, g in zip(case.direction, adjoints, strict=True))
-    close([left], [right], case)
+    make(seed).check_transposed()
 
 
 @pytest.mark.parametrize("seed", [*range(4), 69, 233])

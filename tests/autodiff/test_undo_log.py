@@ -13,16 +13,13 @@ from qdtrace.analysis.index.most_trips import MostTrips
 from qdtrace.analysis.machine import CPU, GPU
 from qdtrace.autodiff.loops.policy import Stacks
 from qdtrace.autodiff.undo_plan import Planner
-from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.parser import parse_program
-from qdtrace.ir.printer import print_program
 from qdtrace.ir.walk import walk_task
-from qdtrace.passes.pipelines import optimise
 from tests.autodiff import array_loops
 from tests.autodiff.derive import derive
-from tests.autodiff.machines import MACHINES, limited, stacks_of
-from tests.autodiff.test_random_tasks import EXACT, case_of, close
-from tests.lowering.harness import KERNELS, execute
+from tests.autodiff.machines import MACHINES, limited
+from tests.autodiff.test_random_tasks import case_of
+from tests.lowering.harness import KERNELS
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.uniform(0.5, 1.5, (20, 12))
@@ -293,10 +290,7 @@ LONG = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(20, 300)]
 def test_forward_and_reverse_are_transposed(seed):
     case = of_arrays(seed)
     for machine in MACHINES.values():
-        tangents, adjoints = case.run(machine=machine)
-        left = sum(np.vdot(c, t) for c, t in zip(case.adjoints, tangents, strict=True))
-        right = sum(np.vdot(d, g) for d, g in zip(case.direction, adjoints, strict=True))
-        close([left], [right], case)
+        case.check_transposed(machine)
 
 
 @pytest.mark.full
@@ -318,12 +312,4 @@ def test_random_programs_have_logs():
 )
 @pytest.mark.parametrize("seed", [*range(12, 16), *LONG[:40]])
 def test_machine_code(seed, target):
-    case = of_arrays(seed)
-    machine = (CPU, GPU, limited(GPU, stack_bytes=0, open_stack_bytes=0))[seed % 3]
-    made = derive(case.program, [], case.out, case.wrt, stacks=stacks_of(machine))
-    operands = case.operands()[1]
-    final = optimise(made, EXACT, machine=machine)
-    np.testing.assert_allclose(
-        execute(final, operands, target)[0], evaluate(made, operands)[0], rtol=1e-9, atol=1e-9,
-        err_msg=print_program(case.program),
-    )
+    of_arrays(seed).check_reverse((CPU, GPU, limited(GPU, stack_bytes=0, open_stack_bytes=0))[seed % 3], target)
