@@ -32,8 +32,8 @@ def scalar_budget(items: Sequence[JaxprEqn]) -> int:
     most = machine.scalars_of_rows
     if is_of_rows(items):
         return most
-    loops = any(map(is_loop, compat.all_eqns(items)))
-    if is_mostly_of_rows(items, most + 1, short_axes=not loops):
+    if is_mostly_of_rows(items, most + 1):
+        loops = any(map(is_loop, compat.all_eqns(items)))
         return _affordable(items, machine.scalars_of_matrices, most) if loops else most
     return _affordable(items, machine.scalars, machine.scalars_of_matrices, most)
 

@@ -35,7 +35,8 @@ _OF_ROWS = ELEMENTWISE | {
 """Equations whose loops over elements meet one element in each trip, and may be fused, or reduce a row."""
 _LEAST_OF_AXES = 96
 """Elements of an array of several short axes from which on it is a row. Loops over 10 x 10 elements run as fast as
-scalars (0.3 to 1.5 of their time with AVX2) and compile in a tenth of the time; those over 8 x 8 gain nothing."""
+scalars (0.3 to 1.5 of their time with AVX2, also where a loop carries them) and compile in a tenth of the time; those
+over 8 x 8 gain nothing."""
 _FOR_SCALARS = FACTORISATIONS | {"custom_lin", "custom_vjp_call"}
 
 
@@ -45,10 +46,10 @@ def is_of_rows(items: Iterable[JaxprEqn]) -> bool:
     return bool(names) and names <= _OF_ROWS
 
 
-def is_mostly_of_rows(items: Iterable[JaxprEqn], least: int, *, short_axes: bool = False) -> bool:
-    """Returns whether more equations compute on rows, axes of `least` elements or more, than take elements out of them.
+def is_mostly_of_rows(items: Iterable[JaxprEqn], least: int) -> bool:
+    """Returns whether more equations compute on rows than take elements out of them.
 
-    With `short_axes`, arrays of many elements on several short axes are rows, too.
+    Rows are axes of `least` elements or more, and arrays of many elements on several short axes.
 
     What takes single elements at known places, or puts a row together from such, wants scalars. So do products of
     matrices and factorisations: their arrays are small beside the work on them; and backward functions of users, whose
@@ -58,7 +59,7 @@ def is_mostly_of_rows(items: Iterable[JaxprEqn], least: int, *, short_axes: bool
 
     def is_row(atom: Atom) -> bool:
         shape = getattr(atom.aval, "shape", ())
-        return bool(shape) and (shape[-1] >= least or (short_axes and prod(shape) >= _LEAST_OF_AXES))
+        return bool(shape) and (shape[-1] >= least or prod(shape) >= _LEAST_OF_AXES)
 
     for eqn in compat.all_eqns(tuple(items)):
         name = eqn.primitive.name

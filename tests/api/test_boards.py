@@ -102,18 +102,22 @@ LOOPED = ("until", "flooded")
 """Steps that loop an unknown number of times, which has no derivative in reverse."""
 
 
-def game(names: list[str]) -> Callable[[Any], tuple[Any, Any]]:
-    def lane(b: Any) -> tuple[Any, Any]:
+def game(names: list[str], rounds: int) -> Callable[[Any], tuple[Any, Any]]:
+    def played(b: Any) -> Any:
         for name in names:
             b = STEPS[name](b)
+        return jnp.tanh(b) if rounds > 1 else b  # for numbers not to grow from round to round
+
+    def lane(b: Any) -> tuple[Any, Any]:
+        b = played(b) if rounds == 1 else lax.fori_loop(0, rounds, lambda _, x: played(x), b)
         return b, jnp.sum(jnp.sin(b))
 
     return lane
 
 
-def check(names: list[str], shape: tuple[int, ...], *, derivative: bool) -> None:
+def check(names: list[str], shape: tuple[int, ...], *, derivative: bool, rounds: int = 1) -> None:
     boards = np.random.default_rng(len(names)).normal(size=(LANES, *shape))
-    lane = game(names)
+    lane = game(names, rounds)
 
     def asked(mapped: Any) -> Any:
         if derivative:
@@ -149,6 +153,16 @@ def test_random_games() -> None:
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("derivative", [False, True])
+def test_games_of_many_rounds(derivative: bool) -> None:
+    rng = np.random.default_rng(int(derivative))
+    names = [name for name in STEPS if not (derivative and name in LOOPED)]
+    for _ in range(drawn(8)):
+        game = [str(n) for n in rng.choice(names, size=2)]
+        check(game, SHAPES[rng.integers(len(SHAPES))], derivative=derivative, rounds=3)
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("shape", ODD, ids=str)
 def test_axes_of_one_element_and_of_none(shape: tuple[int, ...]) -> None:
     rng = np.random.default_rng(sum(shape))
@@ -178,3 +192,22 @@ def test_arithmetic_and_sums_of_a_board_are_loops_over_all_elements(shape: tuple
     boards = jnp.zeros((400, *shape), jnp.float32)
     low = qd.jit(lambda b: qd.vmap(lambda b: (b - b.mean()) / jnp.sqrt(1.0 + jnp.square(b).sum()))(b)).lower(boards)
     assert low.graph("final").count("for k") == 2
+
+
+@pytest.mark.cpu
+def test_a_board_that_a_loop_carries_is_no_scalars() -> None:
+    """Eight rounds of the game of life on 16 x 16 cells were 4,357 lines, whose first call took two seconds."""
+
+    def life(b: Any) -> Any:
+        shifts = [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1) if i or j]
+
+        def after(_: Any, b: Any) -> Any:
+            near = sum(jnp.roll(b, shift, (0, 1)) for shift in shifts)
+            return ((near == 3) | ((b == 1) & (near == 2))).astype(b.dtype)
+
+        return lax.fori_loop(0, 8, after, b)
+
+    boards = jnp.asarray(np.random.default_rng(0).integers(0, 2, (40, 16, 16)), jnp.int32)
+    f = qd.jit(lambda b: qd.vmap(life)(b))
+    np.testing.assert_array_equal(f(boards), jax.vmap(life)(boards))
+    assert f.lower(boards).graph("final").count("\n") < 1000
