@@ -90,8 +90,29 @@ def _condition(statement: Statement, node: ast.AST) -> tuple[str, str] | None:
         case ast.If():
             other = ", and `with qd.otherwise():` for the rest," if parent.orelse else ","
             return "`if`", f"`with qd.when({new}):`{other} or `jnp.where({new}, a, b)` for a value{both}"
+        case _ if isinstance(whole, ast.BoolOp) and _gives_number(statement, whole.values[-1]):
+            return what, f"`{_chosen(whole)}` (both sides are computed)"
         case _:
             return what, f"`{new}`{both}"
+
+
+def _gives_number(statement: Statement, node: ast.expr) -> bool:
+    """Returns whether an operand of `and` or `or` is a number, not a condition."""
+    if isinstance(node, ast.BinOp):
+        return not isinstance(node.op, (ast.BitAnd, ast.BitOr, ast.BitXor))
+    value = statement.value(node)
+    return value is not UNKNOWN and bool(jnp.issubdtype(getattr(value, "dtype", type(value)), np.number))
+
+
+def _chosen(node: ast.BoolOp) -> str:
+    """Returns what `and` or `or` chooses, one of its operands, as calls of `jnp.where`."""
+    *others, last = node.values
+    made = ast.unparse(last)
+    for operand in reversed(others):
+        text = in_operators(operand)
+        pair = f"{made}, {text}" if isinstance(node.op, ast.And) else f"{text}, {made}"
+        made = f"jnp.where({text}, {pair})"
+    return made
 
 
 def _arguments_of(statement: Statement) -> int:
