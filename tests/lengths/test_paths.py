@@ -162,6 +162,21 @@ OF_ARRAYS = {
 }
 
 
+def test_zeros_of_both_signs() -> None:
+    def f(x: Any) -> Any:
+        n, low, high = x.shape[0], qd.empty(x.shape, x.dtype), qd.empty(x.shape, x.dtype)
+        told = f"{(n - 13) * 0.0}"
+        for i in qd.range(n):
+            low[i], high[i] = x[i] * (n * -0.0), x[i] * (n * 0.0) + len(told)
+        return low, high
+
+    one = met(qd.jit(f, sizes="any", options=EXACT), *((ones(n),) for n in FIRST))
+    for n in (*OTHERS, 12, 13, 14):
+        low, high = one(ones(n))
+        assert np.signbit(low).all()
+        assert (high == len(f"{(n - 13) * 0.0}")).all()
+
+
 def _stored(x: Any, n: Any) -> None:
     for i in qd.range(x.shape[0]):
         x[i] = n
