@@ -45,8 +45,8 @@ class Origin:
     """The program that the user wrote."""
     numbers: tuple[int | None, ...]
     """The number of each result among those of `base`, or None for one that only derivatives of `base` take."""
-    ruled: tuple[bool, ...] | None = None
-    """Parameters that its rules for reverse mode hold for: see `derivative.Derivative`."""
+    before: tuple[bool, ...] | None = None
+    """Parameters that a derivative was asked for before: see `derivative.Derivative`."""
 
 
 call_p, derivative_p = Primitive("qd_call"), Primitive("qd_derivative")

@@ -102,8 +102,14 @@ def derived(
 ) -> Program:
     """Returns the program of a derivative, made of tangents along the `masks`; `asked` are the results of the program
     of tangents that it has, or takes adjoints of."""
-    own, mask = len(spec.program.params), masks[spec.place]
+    own, mask = len(spec.program.params), masks[spec.place + (spec.before is not None)]
     first = own + sum(sum(mask[:own]) for mask in spec.directions[: spec.place])
+
+    def at_rest(program: Program) -> Program:
+        """Returns the program without the direction that was asked for before."""
+        if spec.before is None:
+            return program
+        return transpose.without_tangents(program, program.params[own : own + sum(spec.before)])
 
     def split(program: Program) -> Program:
         known = with_known_trips(program)
@@ -137,10 +143,9 @@ def derived(
     else:
         count(derivations=1)
         transpose.refuse_transposes(staged.with_rules)
-        if spec.ruled is not None:
-            program = transpose.without_tangents(program, program.params[own : own + sum(spec.ruled)])
+        program = at_rest(program)
     if spec.wrt is not None or spec.residuals:
-        joined = split(staged.joined)
+        joined = split(at_rest(staged.joined))
         try:
             program = transposed(staged.unrolled_for(machine, joined), spec.residuals)
         except GradientError:
@@ -148,7 +153,7 @@ def derived(
             stacks.choices.clear()
             refs = references(joined)
             unused = [Var(refs[r].type, refs[r].hint) for _, r in spec.residuals]
-            program = transposed(split(staged.canonical), (), unused)
+            program = transposed(split(at_rest(staged.canonical)), (), unused)
     if spec.wrt is None:
         check_atomics(program)
     program = replace(program, name=f"{spec.program.name}_{'d' if spec.wrt is None else 'r'}{len(spec.directions)}")

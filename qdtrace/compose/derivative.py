@@ -79,8 +79,10 @@ class Derivative:
     residuals: tuple[Moment, ...] = ()
     """Residuals that the primal returns; only first derivatives have any."""
     ruled: Mask | None = None
-    """Parameters that a derivative for reverse mode was asked for before this one: what depends on them is what the
-    rules of `jax.custom_vjp` compute forward. None: such rules have no part in the primal, or there are none."""
+    """Parameters that a program with rules of `jax.custom_vjp` was transposed for; JAX may later ask for fewer."""
+    before: Mask | None = None
+    """Parameters that a derivative was asked for before this one: what depends on them is what the derivative rules of
+    users return as values. None: such rules return the function's own value, or there are none."""
     handed: tuple[Mask, Mask] | None = None
     """The parameters and results that the residuals were chosen for; JAX may later ask for fewer."""
     absent: Mask = ()
@@ -159,7 +161,8 @@ class Derivative:
                 (k + (k >= at), within(self.out, m[own:])) for k, m in enumerate(self.directions) if any(m[own:])
             )
             asked += (True,) * sum(sum(out) for _, out in lower)
-            if self.ruled is not None and self.wrt is None:
+            if self.before is not None:
+                masks = (self.before, *masks)
                 made = linearised(base, masks, (False,) * len(self.out), lower=((0, self.out),))
             else:
                 made = linearised(base, masks, self.out, lower=lower)
@@ -224,6 +227,11 @@ def has_backward(base: StagedProgram) -> bool:
     return base.source is not None and base.source.has_backward
 
 
+def _has_primals_of_rules(base: StagedProgram) -> bool:
+    """Returns whether derivative rules of users in a program may return other values than those of their functions."""
+    return base.source is not None and base.source.has_primals_of_rules
+
+
 @kept_by_mode
 def reached_by(base: StagedProgram, mask: Mask) -> Mask:
     """Returns the mask of results that change with the parameters of a mask."""
@@ -265,13 +273,14 @@ def jvp_of_call(
     mask, direction = _direction(tangents)
     one, levels, givens = one_of(base, mask, (True,) * len(primals))
     reached = reached_by(one, mask)
-    after = Origin(base, tuple(range(len(reached))), mask) if origin is None and has_backward(one) else origin
+    keeps = origin is not None or not _has_primals_of_rules(one)
+    after = origin if keeps else Origin(base, tuple(range(len(reached))), mask)
     residuals = residuals_of(base, mask, reached) if origin is None and one is base and any(reached) else ()
     if residuals:
         outs, kept = call_keeping(base, primals, mask, reached, residuals, after)
     else:
         outs, kept = call(staged, primals, after), []
-    ruled = None if origin is None else origin.ruled
+    before = None if origin is None else origin.before
     handed = (mask, reached) if residuals else None
     if origin is None and any(reached) and any(absent := unread_by(one, mask, reached, with_primal=bool(residuals))):
         given = tuple(not a for a in absent)
@@ -280,7 +289,7 @@ def jvp_of_call(
     else:
         absent = ()
     spec = Derivative(
-        one, (mask,), reached, residuals=residuals, ruled=ruled, handed=handed, absent=absent, levels=levels
+        one, (mask,), reached, residuals=residuals, before=before, handed=handed, absent=absent, levels=levels
     )
     known = tangents_of_call(spec, givens, [*primals, *kept], direction)
     numbers = range(len(outs)) if origin is None else origin.numbers
@@ -351,7 +360,7 @@ def tangents_of_derivative(spec: Derivative, operands: Sequence[Array], tangents
         if all(map(_is_zero, changes[k])):
             continue
         given = [jax.numpy.zeros_like(x) if _is_zero(t) else t for x, t in zip(others[k - 1], changes[k], strict=True)]
-        number = k - 2 + ((spec.ruled or spec.wrt) is not None and k - 2 >= spec.place)
+        number = k - 2 + (spec.wrt is not None and k - 2 >= spec.place) + (spec.before is not None)
         has_rules = spec.base.source is not None and spec.base.source.may_have_rules
         same = replace(spec, moving=spec.moving | {number}) if k > 1 and has_rules else spec
         terms.append(derivative(same, [groups[0], *others[: k - 1], given, *others[k:]]))

@@ -38,6 +38,11 @@ class FoundSource:
         """Returns whether an equation has a derivative rule for reverse mode alone; such equations have no key."""
         return bool(self.equations.reason) and self.traced.has_backward
 
+    @property
+    def has_primals_of_rules(self) -> bool:
+        """Returns whether rules of users may return other values than their functions; such equations have no key."""
+        return bool(self.equations.reason) and self.traced.has_primals_of_rules
+
     def equations_key(self, graph: GraphKey) -> GraphKey:
         """Returns the key of the equations on disk."""
         return self.equations

@@ -146,7 +146,7 @@ def _without_unused(used: list[bool], *rest: Any) -> tuple[list[bool], Any]:
         known = {k: v for v, k in left}
         types, _ = call_p.abstract_eval(*(v.aval for v in eqn.invars), staged=origin.base, origin=None)
         outvars = [known.get(k) or compat.Var(aval) for k, aval in enumerate(types)]
-        plain = None if origin.ruled is None else replace(origin, numbers=tuple(range(len(types))))
+        plain = None if origin.before is None else replace(origin, numbers=tuple(range(len(types))))
         params = {"staged": origin.base, "origin": plain}
     else:
         outvars = [v for v, _ in left]

@@ -23,6 +23,7 @@ from qdtrace.ir.tells import without_tells
 from qdtrace.trace import compat
 from qdtrace.trace.derivative_rules import rule_on_the_way
 from qdtrace.trace.dtypes import is_x64
+from qdtrace.trace.inlined_rules import has_own_primal
 from qdtrace.trace.markers import for_p
 from qdtrace.trace.structure import named
 from qdtrace.trace.tangents import along
@@ -106,6 +107,14 @@ class Source:
         """Returns whether an equation has a derivative rule for reverse mode alone."""
         names = ("custom_vjp_call", "custom_lin")
         return any(e.primitive.name in names for e in compat.all_eqns(self._equations()))
+
+    @functools.cached_property
+    def has_primals_of_rules(self) -> bool:
+        """Returns whether a derivative rule of a user may return another value than that of its function.
+
+        JAX differentiates the value that the rule returns, which may have another derivative than the rule says.
+        """
+        return self.has_backward or any(map(has_own_primal, compat.all_eqns(self._equations())))
 
     @functools.cached_property
     def may_have_rules(self) -> bool:

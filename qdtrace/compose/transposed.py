@@ -133,7 +133,8 @@ def transpose_of_derivative(cotangents: Given, *operands: Array, spec: Derivativ
     given = [ad.instantiate_zeros(c) for c in cotangents]
     unknown = [ad.is_undefined_primal(x) for x in groups[at]]
     # the adjoint along no direction is transposed to the derivative itself
-    if spec.ruled is not None or (spec.wrt is not None and (spec.directions or has_backward(spec.base))):
+    is_again = spec.wrt is not None or spec.before is not None
+    if (spec.wrt is not None and spec.directions) or (is_again and has_backward(spec.base)):
         _need_symmetry(spec)
     j = at - 2
     others = [k for k in range(2, len(groups)) if k != at]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import jax
+import jax.numpy as jnp
 
 from qdtrace.errors import GradientError
 from qdtrace.trace import compat
@@ -38,6 +39,23 @@ def without_tangents(call: JaxprEqn, value: Any) -> Any:
     like = jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
     (eqn,) = jax.make_jaxpr(identity)(like).jaxpr.eqns
     return eqn.replace(invars=[value], outvars=[compat.new_var(value)], source_info=call.source_info)
+
+
+def has_own_primal(eqn: JaxprEqn) -> bool:
+    """Returns whether an equation is a call of a function whose rule for forward mode returns another value than a call
+    of that function: one by a formula of its own. Those of JAX's functions are taken for the same."""
+    if eqn.primitive.name != "custom_jvp_call" or compat.described(eqn.params["call_jaxpr"])[1]:
+        return False
+    operands = list(dict.fromkeys(v for v in eqn.invars if not isinstance(v, compat.Literal)))
+    given = [bool(jnp.issubdtype(v.aval.dtype, jnp.inexact)) for v in operands]
+    try:
+        made, _, _ = compat.jvp_of(compat.jaxpr_of([eqn], operands, eqn.outvars), given)
+    except Exception:  # it is told where a derivative is made
+        return False
+    name = compat.described(eqn.params["call_jaxpr"])
+    calls = [e for e in made.eqns if e.primitive.name in RULED]
+    own = {v for e in calls if compat.described(e.params["call_jaxpr"]) == name for v in e.outvars}
+    return any(v not in own for v in made.outvars[: len(eqn.outvars)])
 
 
 def refused_rule(call: JaxprEqn, loc: Loc | None) -> GradientError:
