@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from qdtrace.algorithms.levels import Levels, levels_of, next_node, places_of
+from qdtrace.algorithms.box_order import order_of
+from qdtrace.algorithms.levels import Levels, levels_of, next_node
 from qdtrace.algorithms.near_loops import NearLoop, check_in_loop, positions_of
-from qdtrace.algorithms.sorting import argsort
 from qdtrace.algorithms.walks import closest, first_hit
 from qdtrace.errors import TraceValueError, boundary, user_loc
 from qdtrace.trace import markers
@@ -68,7 +68,7 @@ class Boxes:
 
     def __init__(self, order: Any, levels: Levels) -> None:
         self.order: Any = order
-        """The number of each box, in the order of the curve."""
+        """The number of each box, in the order of the last level."""
         self.levels = levels
         """The boxes around them, and around those."""
 
@@ -116,7 +116,7 @@ class Boxes:
         """Returns a loop over the boxes at most `radius` away from a place: `for j in tree.near(p, r):`.
 
         It is a loop of the thread, whose body may use `qd.when`, `qd.break_if`, `qd.continue_if`, cells and buffers.
-        `j` is the number of a box, in the order of the curve: the same in every run. A place in a box is 0 away.
+        `j` is the number of a box, in the order of the tree: the same in every run. A place in a box is 0 away.
         Which boxes are near has no derivative; what the body computes has.
 
         Args:
@@ -213,7 +213,7 @@ def boxes(low: Any, high: Any) -> Boxes:
         TraceValueError: corners have another shape, or not the same one.
     """
     low, high = _corners(low, high, "qd.boxes")
-    order = argsort(places_of(low, high), bits=30)
+    order = order_of(low, high)
     return Boxes(order, levels_of(low, high, order))
 
 

@@ -1,7 +1,7 @@
 """The content of a tree of boxes, which is complete and has no links.
 
-Node k has the children 2 k and 2 k + 1, and the last level holds the boxes, in the order of a space-filling curve. So
-its shape depends on the number of boxes alone, and a refit is a minimum of pairs for each level.
+Node k has the children 2 k and 2 k + 1, and the last level holds the boxes, in the order of `box_order`. So its shape
+depends on the number of boxes alone, and a refit is a minimum of pairs for each level.
 
 A CPU searches a second tree over the same order, of blocks of eight boxes, whose leaves are eight items. Block b has
 the children 8 b + 1 to 8 b + 8. Coordinates of its boxes lie side by side, so that one vector has all eight.
@@ -27,14 +27,6 @@ WIDE = 8
 """Boxes of a block, and items of its leaves: the lanes of a vector of 256 bits."""
 _RATIO = WIDE.bit_length() - 1
 """Levels of the tree of pairs that a level of blocks spans."""
-_BITS = {1: 30, 2: 15, 3: 10}
-"""Bits of a coordinate in a place on the curve."""
-_SPREAD = {
-    1: (),
-    2: ((8, 0x00FF00FF), (4, 0x0F0F0F0F), (2, 0x33333333), (1, 0x55555555)),
-    3: ((16, 0x030000FF), (8, 0x0300F00F), (4, 0x030C30C3), (2, 0x09249249)),
-}
-"""Shifts and masks that move the bits of a coordinate apart."""
 
 
 class Levels(NamedTuple):
@@ -93,27 +85,9 @@ def next_node(node: Any) -> Any:
     return jnp.where(up == 1, 0, up)
 
 
-@jax.jit
-def places_of(low: Any, high: Any) -> Any:
-    """Returns the places of the centres of boxes on a space-filling curve (Morton's), i32 of 30 bits."""
-    centre = low / 2 + high / 2
-    is_placed = jnp.isfinite(centre) & (low <= high)
-    first = jnp.min(jnp.where(is_placed, centre, jnp.inf), axis=0, initial=jnp.inf)
-    last = jnp.max(jnp.where(is_placed, centre, -jnp.inf), axis=0, initial=-jnp.inf)
-    half = jnp.where(last > first, last / 2 - first / 2, 1)  # a half, as the whole may overflow
-    part = jnp.where(is_placed, (centre / 2 - first / 2) / half, 0)
-    cells = 2 ** _BITS[low.shape[1]]
-    # narrow floats have no number as large as the last cell, or round it to the one behind
-    part = jnp.clip(part.astype(jnp.promote_types(part.dtype, jnp.float32)), 0, 1)
-    return _interleaved(jnp.minimum((part * cells).astype(jnp.int32), cells - 1))
-
-
-def _interleaved(cell: Any) -> Any:
-    """Returns places on the curve: the bits of coordinates in turn."""
-    axes = cell.shape[1]
-    for shift, mask in _SPREAD[axes]:
-        cell = (cell | (cell << shift)) & mask
-    return jnp.sum(cell << jnp.arange(axes, dtype=jnp.int32), axis=1, dtype=jnp.int32)
+def slots_of(count: int) -> int:
+    """Returns the number of places in the last level of a tree over `count` boxes: a power of two."""
+    return max(WIDE, 1 << (count - 1).bit_length())
 
 
 @jax.jit
@@ -126,7 +100,7 @@ def levels_of(low: Any, high: Any, order: Any) -> Levels:
     is_box = jnp.all(low <= high, axis=1)[order]
     low = jnp.where(is_box[:, None], low[order], jnp.inf)
     high = jnp.where(is_box[:, None], high[order], -jnp.inf)
-    rest = (0, max(WIDE, 1 << (count - 1).bit_length()) - count)
+    rest = (0, slots_of(count) - count)
     items = jnp.pad(jnp.where(is_box, order, -1), rest, constant_values=-1)
     low, high = _padded(low, rest, np.inf), _padded(high, rest, -np.inf)
     levels = [jnp.concatenate([low, high], axis=1)]

@@ -207,7 +207,7 @@ def test_other_floats(dtype):
 @pytest.mark.full
 @pytest.mark.parametrize("axes", [1, 3])
 def test_trees_of_several_levels(axes):
-    """4,200 boxes are 525 leaves: more than two levels of blocks hold. Places on the curve of one axis have 30 bits."""
+    """4,200 boxes are 525 leaves: more than two levels of blocks hold."""
     low, high, places = random_boxes(axes, 4200)
     for found, wanted in zip(
         closest(qd.boxes(low, high), low, high, places[:9]), smallest(distances(low, high, places[:9])), strict=True
