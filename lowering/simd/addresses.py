@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from math import gcd
 from typing import TYPE_CHECKING
 
 from lowering.llvm.addresses import MODULAR, element_pointer, exact_pointer, form_pointer
 from lowering.llvm.types import REGISTER
 from lowering.simd.descriptions import Address, Component
+from lowering.simd.strips import SHORTEST, is_long_record
 from qdtrace.analysis.index.affine import Flipped, Form, Quotient, Term
 from qdtrace.ir.program import Atom, Literal, literal
 from qdtrace.ir.types import DType, RefType
@@ -16,10 +18,6 @@ if TYPE_CHECKING:
 
     from lowering.llvm.descriptions import GlobalMemory
     from lowering.simd.frame import LaneFrame
-
-
-SHORTEST = 4
-"""Elements of the shortest pieces of long records."""
 
 
 def locate(f: LaneFrame, ref: GlobalMemory, indices: Sequence[Atom]) -> Address:
@@ -56,22 +54,29 @@ def _record(f: LaneFrame, type_: RefType, form: Form, stride: int) -> Component 
     """Returns the component of records of `stride` elements at an address, or None for other arrays.
 
     If the component of a lane is in the array, its whole record is. Long records have pieces of as many elements as a
-    vector has lanes, then of half as many, and so on; what is left behind those of four belongs to none.
+    vector has lanes, then of half as many, and so on; what is left behind those of four belongs to none. Pieces of a
+    part of a record, a line of a board or a strip, begin where it does; the array has all of one if records have it.
     """
-    if stride < 2 or type_.size % stride or any(c % stride for c in form.terms.values()):
+    if stride < 2:
         return None
+    length, is_whole = gcd(stride, *form.terms.values()), True
     size, number = stride, form.constant % stride
-    if stride > max(4, f.width // 2 + 1):
+    if is_long_record(stride, f.width):
         if f.split:  # stores that wait for the others of their piece would keep parts from ending
             return None
+        if length < stride:
+            length = gcd(*(c for t, c in form.terms.items() if t is not f.facts.task.index))
+            number, is_whole = form.constant % length, stride % length == 0
         start, size = 0, f.width
-        while number >= start + (stride - start) // size * size:
-            start += (stride - start) // size * size
+        while number >= start + (length - start) // size * size:
+            start += (length - start) // size * size
             size //= 2
             if size < SHORTEST:
                 return None
         number = (number - start) % size
-    return Component(number, size, Form(form.terms, form.constant - number))
+    elif length < stride or type_.size % stride:
+        return None
+    return Component(number, size, Form(form.terms, form.constant - number), is_whole and type_.size % length == 0)
 
 
 def _term_stride(f: LaneFrame, term: Term) -> int | None:

@@ -42,6 +42,8 @@ class Component:
     """Elements of a record, or of the piece."""
     first: Form
     """Form of the first element of lane 0's record, or of its piece; equal ones have equal forms."""
+    is_whole: bool = True
+    """True if the array has all elements of a record, or of a piece, that has one of them."""
 
 
 @frozen(slots=True)

@@ -35,7 +35,8 @@ PIECE_USE = 0.5
 def load_piece(f: LaneFrame, ref: GlobalMemory, address: Address, record: Component, v: int) -> str:
     """Loads one component of the pieces of vector v; with them the others, if the block reads many of them."""
     size, key = record.size, ("piece", ref.pointer, record.first, record.size, f.mask.vectors, v)
-    if not ref.invariant or f.pieces[ref.pointer, record.first, size] < size * PIECE_USE:
+    least = size * PIECE_USE if record.is_whole else size
+    if not ref.invariant or f.pieces[ref.pointer, record.first, size] < least:
         return gather_lanes(f, ref, address, f.mask, v)
     if not f.has_cached((*key, record.number)):
         rows = _Rows(f, ref, address, record, v)

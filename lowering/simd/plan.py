@@ -60,14 +60,17 @@ def plan_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> Pl
 
 
 def _plan(lanes: LaneFacts, target: Target, options: EmitOptions) -> Plan:
-    facts, task = lanes.facts, lanes.facts.task
+    facts = lanes.facts
     limits = target.machine.accumulation
     if not options.thread_copies:
         limits = replace(limits, chunk_bytes=0)  # copies of a chunk have a length in code, too
     sums = find_sums(facts, limits)
     shape = choose_shape(lanes, target, options, sums)
+    if shape.strips is not None:
+        facts = shape.strips
+        lanes, sums = LaneFacts(facts, analyse_uniformity(facts.task)), find_sums(facts, limits)
     if shape.row is not None:
-        lanes = LaneFacts(facts, analyse_uniformity(task, shape.row.uniform))
+        lanes = LaneFacts(facts, analyse_uniformity(facts.task, shape.row.uniform))
     accumulation = plan_accumulation(facts, sums, limits, shape.width, in_order=options.deterministic)
     if not options.thread_copies:
         accumulation = replace(accumulation, thread_copies=Slot())

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lowering.simd.critical_path import LATENCY, PORTS, cycles
 from lowering.simd.divergence.one_lane import GATHERED, LOADED, SCALAR_PORTS, SCATTERED
 from lowering.simd.inner.facts import InnerLoop, inner_loops
 from lowering.simd.lane_facts import LaneFacts
+from lowering.simd.strips import SHORTEST, strips_of, walks_records
 from qdtrace.analysis.cost import GUESS, operations
 from qdtrace.analysis.index.trips import trip_count
 from qdtrace.frozen import frozen
@@ -46,6 +48,9 @@ SCAN = 3
 """Operations for each doubling of the lanes that a running sum combines, and operations that a vector waits for."""
 RECORD = 4
 """The longest distance of elements in vectors that are loaded side by side and then taken apart."""
+TURNED = 3
+"""Operations for each doubling of the lanes where pieces of records are turned, or lanes are summed: a shuffle, which
+one port runs, and a share of the loads and stores of private memory around it."""
 FAR = 1 << 15
 """Bytes of private memory of all lanes from which on an access of it takes twice as long."""
 
@@ -144,11 +149,25 @@ class _Estimate:
     loops: Mapping[Eqn, InnerLoop]
     target: Target
 
-    def block(self, block: Block) -> _Cycles:
-        """Returns the cycles of a block."""
-        return sum((self._eqn(eqn) for eqn in block.eqns), _Cycles())
+    @cached_property
+    def strips(self) -> Mapping[Eqn, int]:
+        """The loops that lanes run in strips, with their trip counts."""
+        return strips_of(self.lanes, self.width)
 
-    def _eqn(self, eqn: Eqn) -> _Cycles:
+    def block(self, block: Block, loop: Eqn | None = None) -> _Cycles:
+        """Returns the cycles of a block, of a `loop` if it is innermost."""
+        strip = loop if loop in self.strips else None
+        beside = Counter[object]((reference(e), e.primitive) for e in block.eqns if e.primitive.is_access)
+        return sum((self._eqn(eqn, strip, beside) for eqn in block.eqns), _Cycles())
+
+    def _turned(self, access: Eqn, strip: Eqn | None, beside: int) -> float:
+        """Returns the fraction of an access that is in pieces of records, of a strip or of so many accesses."""
+        index, trips = (None, beside) if strip is None else (strip.index, self.strips[strip])
+        if trips < SHORTEST or not walks_records(self.lanes, access, index, self.width):
+            return 0
+        return 1 - trips % SHORTEST / trips
+
+    def _eqn(self, eqn: Eqn, strip: Eqn | None, beside: Mapping[object, int]) -> _Cycles:
         prim, varying = eqn.primitive, self.lanes.uniformity.varying
         if prim is CELL or is_rare(eqn):
             return _Cycles()
@@ -160,7 +179,9 @@ class _Estimate:
             return sum(map(self.block, eqn.blocks), _Cycles())
         if prim.is_access:
             each = _operations(self.lanes.facts, eqn, self.lanes.facts.task.index, varying, self.target, self.width)
-            far = 2 if is_local(eqn.invars[0]) and self.lanes.facts.private_bytes * self.width > FAR else 1
+            turned = self._turned(eqn, strip, beside[reference(eqn), prim])
+            each += turned * (TURNED * (self.width.bit_length() - 1) - each)
+            far = 2 if is_local(eqn.invars[0]) and self.lanes.facts.private_bytes * self.width >= FAR else 1
             return _Cycles(far * each / (PORTS * self.width), 1 / SCALAR_PORTS)
         shared = varying.isdisjoint(eqn.outvars)
         return _Cycles(0 if shared else prim.cost / (PORTS * self.width), prim.cost / SCALAR_PORTS)
@@ -169,17 +190,18 @@ class _Estimate:
         """Returns the cycles of a loop that is scalar beside vectors: each trip waits for the one before it."""
         known = trip_count(*eqn.bounds) if eqn.primitive is FOR else None
         trips = GUESS if known is None else known
-        each = sum(map(self.block, eqn.blocks), _Cycles())
+        each = sum((self.block(block, eqn) for block in eqn.blocks), _Cycles())
         alone = cycles(self.lanes.uniformity.varying, eqn, 1) if is_innermost(eqn) else each.inner
         return _Cycles(trips * each.lane, trips * alone)
 
     def along(self, loop: InnerLoop) -> _Cycles:
         """Returns the cycles of a loop in lanes, and in vectors along it."""
-        lane = sum(map(self.block, loop.eqn.blocks), _Cycles()).lane
+        lane = self.block(loop.eqn.blocks[0], loop.eqn).lane
         each, steps = _operations_of_step(loop, self.target), _steps(loop)
         wait = sum(SCAN * LATENCY for eqn in loop.scans if eqn.primitive is ADD)
         wait += sum(LATENCY * _runs(e) for e in loop.eqn.blocks[0].eqns if e.blocks) / loop.vectors
-        ends = ENDS_ALONE if all(v.dtype is DType.bool for v in loop.eqn.outvars) else ENDS
+        sums = sum(v.dtype is not DType.bool for v in loop.eqn.outvars)
+        ends = ENDS + (sums - 1) * TURNED * loop.width.bit_length() / PORTS if sums else ENDS_ALONE
         return _Cycles(loop.trips * lane, steps * max(each / PORTS, wait) + ends)
 
 
