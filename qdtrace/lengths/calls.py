@@ -7,7 +7,6 @@ that gives the graph of the first ones but for numbers, one program runs it, and
 from __future__ import annotations
 
 import functools
-import operator
 import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
@@ -26,7 +25,7 @@ from qdtrace.lengths.kinds import Kind
 from qdtrace.lengths.mapped import mapped_staging, with_axes
 from qdtrace.lengths.opened import PinnedError
 from qdtrace.lengths.traced import trace_call
-from qdtrace.trace import compat
+from qdtrace.trace import compat, jax_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -44,7 +43,7 @@ LOOKING = (
 )  # fmt: skip
 """Settings of JAX by which it looks at each call and its arrays, or places them."""
 UNSET = frozenset((False, None, "allow"))
-_looking = operator.attrgetter(*LOOKING)
+_looking = jax_settings.reader(*LOOKING)
 
 
 class Calls:
@@ -68,7 +67,7 @@ class Calls:
             return None
         if self.options.debug or self.options.deterministic:
             return None
-        if not UNSET.issuperset(_looking(jax.config)):
+        if not UNSET.issuperset(_looking()):
             return None
         leaves, structure = jax.tree.flatten((args, kwargs))
         if compat.trace_ctx.is_top_level():

@@ -62,6 +62,8 @@ class Derived:
 
     def values_and_rule(self, places: tuple[int, ...]) -> Callable[..., tuple[Any, list[Any], Rule]]:
         """Returns the function that also gives what it keeps and the rule of gradients by the arguments in `places`."""
+        if (made := self._made.get(("values", places))) is not None:
+            return made
 
         def kept(*xs: Any) -> tuple[Any, list[Any], Rule]:
             _, pullback, values = jax.vjp(self._floats(xs, places), *_picked(xs, places), has_aux=True)

@@ -40,10 +40,10 @@ class Call:
     kept: Sequence[Any] = ()
     """Arrays that the rule takes."""
     tree: Any = None
-    """Structure of the results, once they are there."""
+    """Structure of the results, once they are there; None of a result that is one array."""
 
     def __init__(
-        self, derived: Derived, leaves: Sequence[Any], places: tuple[int, ...], forward: Call | None = None
+        self, derived: Derived, leaves: Sequence[Any], places: Sequence[int], forward: Call | None = None
     ) -> None:
         self.derived = derived
         self.leaves = leaves
@@ -64,80 +64,114 @@ class Call:
         is_plain = not is_recorded and forward_ad._current_level < 0
         return self.run(tensors) if is_plain else _apply(self, *tensors)
 
-    def run(self, tensors: Sequence[Any], cotangents: Sequence[Any] | None = None) -> tuple[Any, ...]:
-        """Returns the results of the call on plain tensors, or their gradients by the rule; they are there.
+    def run(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
+        """Returns the results of the call on plain tensors, which are there.
 
         Raises QdError of what the function refuses, and of its checks.
         """
         if self.forward is not None:
             count = len(self.forward.places)
-            return self.forward.run(tensors[:count], tensors[count:])
+            return self.forward.gradients(tensors[:count], tensors[count:])
         try:
-            if cotangents is not None:
-                assert self.rule is not None
-                read = self._operands(again := self.rule.again, tensors, cotangents)
-                found = self.rule.gradients(*read[: len(again)], *self.kept, *read[len(again) :])
-                tensors = [*tensors, *cotangents]
+            leaves = self._operands(None, tensors)
+            if self.wanted:
+                results, self.kept, self.rule = self.derived.values_and_rule(self.wanted)(*leaves)
             else:
-                leaves = self._operands(range(len(self.leaves)), tensors)
-                if self.wanted:
-                    results, self.kept, self.rule = self.derived.values_and_rule(self.wanted)(*leaves)
-                else:
-                    results = self.derived.values(*leaves)
-                found, self.tree = jax.tree.flatten(results)
-            is_on_host = tensors[0].is_cpu if tensors else all(map(compat.is_on_host, found))
-            for array in found:
-                array.block_until_ready()
-            if failures.glance() != failures.fine:
-                failures.raise_failures()
-            return tensors_of(found, is_on_host, [t.data_ptr() for t in tensors])
+                results = self.derived.values(*leaves)
+            found, self.tree = _taken_apart(results)
+            return _awaited(found, tensors)
         except Exception as error:
-            failure = failure_in(error)
-            if failure is None:
+            if (failure := _ours(error)) is None:
                 raise
-            raise failure.with_traceback(None) from None
+            raise failure from None
 
-    def _operands(self, chosen: Sequence[int], tensors: Sequence[Any], more: Sequence[Any] = ()) -> Sequence[Any]:
-        """Returns the chosen arguments of a compiled function, then arrays of `more` tensors."""
-        if len(chosen) == len(tensors) == len(self.leaves):
-            return arrays_of([*tensors, *more])
+    def gradients(self, tensors: Sequence[Any], cotangents: Sequence[Any]) -> tuple[Any, ...]:
+        """Returns the gradients by the arguments in `wanted`, by the rule. Raises as `run`."""
+        assert self.rule is not None
+        try:
+            read = self._operands(again := self.rule.again, tensors, cotangents)
+            found = self.rule.gradients(*read[: len(again)], *self.kept, *read[len(again) :])
+            return _awaited(found, [*tensors, *cotangents])
+        except Exception as error:
+            if (failure := _ours(error)) is None:
+                raise
+            raise failure from None
+
+    def _operands(
+        self, chosen: Sequence[int] | None, tensors: Sequence[Any], more: Sequence[Any] = ()
+    ) -> Sequence[Any]:
+        """Returns the chosen arguments of a compiled function, all if None, then arrays of `more` tensors."""
+        if len(tensors) == len(self.leaves):
+            return arrays_of(tensors if chosen is None else [*[tensors[p] for p in chosen], *more])
         placed = dict(zip(self.places, tensors, strict=True))
+        chosen = range(len(self.leaves)) if chosen is None else chosen
         arrays = iter(arrays_of([*[placed[p] for p in chosen if p in placed], *more]))
         return [*[next(arrays) if p in placed else self.leaves[p] for p in chosen], *arrays]
 
 
-class Function(torch.autograd.Function):
+def run(derived: Derived, tensors: Sequence[Any]) -> tuple[tuple[Any, ...], Any]:
+    """Returns the results of a call on tensors alone, and their structure, which is None of one array.
+
+    Raises QdError of what the function refuses, and of its checks.
+    """
+    is_recorded = _transforms_active() or forward_ad._current_level >= 0
+    if not is_recorded and torch.is_grad_enabled():
+        for tensor in tensors:
+            if tensor.requires_grad:
+                is_recorded = True
+                break
+    if is_recorded:
+        call = Call(derived, (None,) * len(tensors), range(len(tensors)))  # torch says how long a tensor lives
+        return call.on(*tensors), call.tree
+    try:
+        found, tree = _taken_apart(derived.values(*arrays_of(tensors)))
+        return _awaited(found, tensors), tree
+    except Exception as error:
+        if (failure := _ours(error)) is None:
+            raise
+        raise failure from None
+
+
+def _taken_apart(results: Any) -> tuple[Sequence[jax.Array], Any]:
+    return ((results,), None) if isinstance(results, jax.Array) else jax.tree.flatten(results)
+
+
+def _awaited(arrays: Sequence[jax.Array], tensors: Sequence[Any]) -> tuple[Any, ...]:
+    """Returns the arrays that a call on `tensors` gave as tensors, once they are there. Raises QdError of checks."""
+    is_on_host = tensors[0].is_cpu if tensors else all(map(compat.is_on_host, arrays))
+    for array in arrays:
+        array.block_until_ready()
+    if failures.glance() != failures.fine:
+        failures.raise_failures()
+    return tensors_of(arrays, is_on_host, [t.data_ptr() for t in tensors])
+
+
+def _ours(error: Exception) -> Exception | None:
+    """Returns the QdError that an error of XLA stands for, if it does for one."""
+    failure = failure_in(error)
+    return failure and failure.with_traceback(None)
+
+
+class _Differentiated(torch.autograd.Function):
     """A `Call` as torch sees it. Arguments are the call and its tensors, results are tensors."""
-
-    @staticmethod
-    def forward(call: Call, *tensors: Any) -> tuple[Any, ...]:
-        """Returns the values."""
-        return call.run(tensors)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-        """Keeps the tensors, also to be told if one has changed since: residuals may be on their memory."""
-        ctx.call, *tensors = inputs
-        ctx.save_for_backward(*tensors)
-        if _transforms_active() or forward_ad._current_level >= 0:
-            ctx.save_for_forward(*tensors)
-        ctx.is_float = [y.is_floating_point() or y.is_complex() for y in output]
-        if not all(ctx.is_float):
-            ctx.mark_non_differentiable(*[y for y, is_float in zip(output, ctx.is_float, strict=True) if not is_float])
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
         """Returns the gradients of what needs one, as the results of a call."""
         call: Call = ctx.call
-        tensors = [_alive(t) for t in ctx.saved_tensors]
         is_needed = ctx.needs_input_grad[1:]
         needed = tuple([p for p, need in zip(call.places, is_needed, strict=True) if need])
-        cotangents = [g for g, is_float in zip(grads, ctx.is_float, strict=True) if is_float]
-        has_rule = call.rule is not None and set(needed) <= set(call.wanted)
+        cotangents = grads
+        if not all(ctx.is_float):
+            cotangents = [g for g, is_float in zip(grads, ctx.is_float, strict=True) if is_float]
+        has_rule = call.rule is not None and (needed == call.wanted or set(needed) <= set(call.wanted))
         places = call.wanted if has_rule else needed
         if has_rule and not torch.is_grad_enabled() and not _transforms_active() and forward_ad._current_level < 0:
-            results = call.run(tensors, cotangents)
+            results = call.gradients(ctx.saved_tensors, cotangents)
+            if len(places) == len(is_needed) == len(needed):
+                return None, *results
         else:
+            tensors = [_alive(t) for t in ctx.saved_tensors]
             count = len(call.leaves)
             pulled = Call(
                 call.derived.pullback(places, count),
@@ -176,5 +210,43 @@ class Function(torch.autograd.Function):
         return results, (0,) * len(results)
 
 
-_apply = super(torch.autograd.Function, Function).apply
-"""`Function.apply` without what it does for `torch.func`, which takes as long as the rest of a small call."""
+class Function(_Differentiated):
+    """The function as `torch.func` asks for it, with a `setup_context`."""
+
+    @staticmethod
+    def forward(call: Call, *tensors: Any) -> tuple[Any, ...]:
+        """Returns the values."""
+        return call.run(tensors)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+        """Keeps what derivatives need."""
+        call, *tensors = inputs
+        _keep(ctx, call, tensors, output)
+
+
+class _Direct(_Differentiated):
+    """The function where no transformation is around: torch binds arguments to signatures of those that have a
+    `setup_context`, by `inspect`, which takes longer than the rest of a small call."""
+
+    @staticmethod
+    def forward(ctx: Any, call: Call, *tensors: Any) -> tuple[Any, ...]:
+        """Returns the values, and keeps what derivatives need."""
+        results = call.run(tensors)
+        _keep(ctx, call, tensors, results)
+        return results
+
+
+_apply = super(torch.autograd.Function, _Direct).apply
+"""`_Direct.apply` without its looks for transformations."""
+
+
+def _keep(ctx: Any, call: Call, tensors: Sequence[Any], results: Sequence[Any]) -> None:
+    """Keeps the tensors, also to be told if one has changed since: residuals may be on their memory."""
+    ctx.call = call
+    ctx.save_for_backward(*tensors)
+    if forward_ad._current_level >= 0 or _transforms_active():
+        ctx.save_for_forward(*tensors)
+    ctx.is_float = [y.is_floating_point() or y.is_complex() for y in results]
+    if not all(ctx.is_float):
+        ctx.mark_non_differentiable(*[y for y, is_float in zip(results, ctx.is_float, strict=True) if not is_float])

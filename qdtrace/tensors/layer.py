@@ -13,7 +13,7 @@ from qdtrace.api import Jitted, jit
 from qdtrace.config import current
 from qdtrace.errors import TraceTypeError
 from qdtrace.tensors.derived import Derived
-from qdtrace.tensors.function import Call
+from qdtrace.tensors.function import Call, run
 from qdtrace.tensors.static import Static, put_back
 from qdtrace.wrapped import Wrapped
 
@@ -37,7 +37,10 @@ class Layer(Wrapped[..., Any]):
         is_compiled = isinstance(f, Wrapped) or hasattr(f, "lower")
         self._function = f if is_compiled else jit(f, static_argnums=static_argnums, static_argnames=static_argnames)
         self._static = Static(f, static_argnums, static_argnames)
+        self._has_static = bool(self._static)
         self._derived: dict[Hashable, Derived] = {}
+        self._last: tuple[Any, Derived | None] = (None, None)
+        """Options of a call of tensors alone, and the function that it ran."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
@@ -45,30 +48,29 @@ class Layer(Wrapped[..., Any]):
 
             return uncompiled.run(self.run, args, kwargs)
         try:
-            return self.run(*args, **kwargs)
+            return self.run(args, kwargs)
         except Exception as error:
             tracebacks.shorten(error)
             raise  # bare: this frame is not added to the traceback
 
-    def run(self, *args: Any, **kwargs: Any) -> Any:
+    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Returns the results of a call as tensors."""
         fixed: Hashable = None
-        if self._static:
+        if self._has_static:
             fixed, args, kwargs = self._static.taken_out(args, kwargs)
-        places = tuple([k for k, x in enumerate(args) if isinstance(x, Tensor)])
-        if len(places) == len(args) and not kwargs:
-            tensors: Sequence[Any] = args
-            leaves: Sequence[Any] = (None,) * len(args)  # in place of a tensor: torch says how long that lives
-            derived = self._derived_of(None, fixed)
+        if not kwargs and _are_tensors(args):
+            options, derived = self._last  # sooner found than in a dictionary
+            if options is not current() or derived is None or fixed is not None:
+                derived = self._derived_of(None, fixed)
+                self._last = (current(), derived) if fixed is None else (None, None)
+            results, tree = run(derived, args)
         else:
             leaves, tree = jax.tree.flatten((args, kwargs))
             places = tuple([k for k, x in enumerate(leaves) if isinstance(x, Tensor)])
-            tensors = [leaves[k] for k in places]
-            leaves = _without_tensors(leaves)
-            derived = self._derived_of(tree, fixed)
-        call = Call(derived, leaves, places)
-        results = call.on(*tensors)
-        return jax.tree.unflatten(call.tree, results)
+            call = Call(self._derived_of(tree, fixed), _without_tensors(leaves), places)
+            results = call.on(*[leaves[k] for k in places])
+            tree = call.tree
+        return results[0] if tree is None else tree.unflatten(results)
 
     def _derived_of(self, tree: Any, fixed: Hashable) -> Derived:
         """Returns the function of the leaves of such a call, which are its arguments if `tree` is None."""
@@ -89,6 +91,13 @@ class Layer(Wrapped[..., Any]):
 
     def __repr__(self) -> str:
         return f"<qd.torch {self._function!r}>"
+
+
+def _are_tensors(args: tuple[Any, ...]) -> bool:
+    for x in args:  # noqa: SIM110 (a generator takes longer than the rest of it)
+        if not isinstance(x, Tensor):
+            return False
+    return True
 
 
 def _without_tensors(leaves: Sequence[Any]) -> list[Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import operator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ import jax
 
 from qdtrace.errors import BackendError, TraceTypeError
 from qdtrace.tensors.capsules import array_of_capsule, capsule_of
+from qdtrace.trace import jax_settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +39,7 @@ _OF_NUMPY = frozenset({
     torch.float16, torch.float32, torch.float64, torch.complex64, torch.complex128,
 })  # fmt: skip
 """Dtypes that NumPy has."""
-_settings = operator.attrgetter(
+_settings = jax_settings.reader(
     "jax_enable_x64", "jax_default_device", "jax_disable_jit", "jax_transfer_guard", "jax_transfer_guard_host_to_device"
 )
 _READ_BY = {
@@ -60,7 +60,7 @@ def arrays_of(tensors: Sequence[Any]) -> Sequence[jax.Array | np.ndarray]:
 
     Raises BackendError if they are on several devices.
     """
-    read = _READ_BY.get(_settings(jax.config), ()) if _is_on_cpu() else ()
+    read = _READ_BY.get(_settings(), ()) if _is_on_cpu() else ()
     found: list[np.ndarray] = []
     try:
         for tensor in tensors:
@@ -68,8 +68,8 @@ def arrays_of(tensors: Sequence[Any]) -> Sequence[jax.Array | np.ndarray]:
                 break
             if not tensor.is_contiguous():
                 tensor = tensor.contiguous()
-            found.append(tensor.numpy(force=True))  # by force: detached, and conjugated where a flag says so
-    except (RuntimeError, TypeError):  # `array_of` says what is wrong
+            found.append(tensor.numpy())
+    except (RuntimeError, TypeError):  # it is lazily conjugated or negated, or `array_of` says what is wrong
         pass
     if len(found) == len(tensors):
         return found

@@ -14,5 +14,5 @@ REASON = "qd.torch: XLA and qdtrace compile the function, torch.compile does not
 
 @torch.compiler.disable(reason=REASON)
 def run(layer: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Returns the results of a layer, called outside of the graph."""
-    return layer(*args, **kwargs)
+    """Returns the results of a layer's arguments, outside of the graph."""
+    return layer(args, kwargs)
