@@ -172,7 +172,10 @@ def _run_form(form: Form, leaves: Sequence[Any]) -> tuple[Any] | None:
 def _type_of(x: Any) -> Hashable:
     """Returns all of an argument but its elements."""
     if isinstance(x, jax.Array):
-        return Tracer if isinstance(x, Tracer) else (x.aval, x.sharding)
+        if isinstance(x, Tracer):
+            return Tracer
+        sharding = x.sharding  # one an array: to compare two takes longer than to compare all else
+        return x.aval, getattr(sharding, "_device", sharding)
     return (type(x), x.dtype, x.shape) if isinstance(x, np.ndarray | np.generic) else type(x)
 
 

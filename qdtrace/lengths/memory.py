@@ -24,20 +24,30 @@ if TYPE_CHECKING:
     from qdtrace.backend import Given
     from qdtrace.lengths.traced import Source
 
-    Held: TypeAlias = tuple[np.ndarray, int]
-    """An array in memory that code can read, and its address."""
+    Held: TypeAlias = tuple[np.ndarray | memoryview, int]
+    """What holds memory that code can read, and its address."""
 
 CACHE_LINE = 64
 """Bytes; XLA's arrays begin at a multiple of it."""
 
 
 def on_host(value: Any, dtype: np.dtype) -> Held:
-    """Returns an operand as an array in memory that code can read, and its address; a copy if that of NumPy is not.
+    """Returns memory of an operand that code can read, and its address; of a copy if its own memory cannot be read.
 
-    NumPy's view of an array of JAX keeps its memory from calls that it is donated to; its pointer alone does not.
+    What holds the memory of an array of JAX, when that is there, is its view as a buffer of Python: it keeps the memory
+    from calls that the array is donated to; its pointer alone does not.
     """
+    if isinstance(value, jax.Array) and value.dtype == dtype:
+        try:
+            view = memoryview(value)
+        except (BufferError, RuntimeError):  # of a dtype that buffers do not have, or deleted
+            pass
+        else:
+            address = value.unsafe_buffer_pointer()
+            if view.c_contiguous and (address % CACHE_LINE == 0 or not view.ndim):
+                return view, address
     array = np.array(value, dtype) if type(value) in (bool, int, float) else np.asarray(value)
-    address = array.__array_interface__["data"][0]
+    address = array.ctypes.data
     if array.dtype == dtype and array.flags.c_contiguous and (address % CACHE_LINE == 0 or not array.ndim):
         return array, address
     made, address = Place(array.shape, dtype).empty()
@@ -56,7 +66,7 @@ class Place:
     initial: Any = None
     """The value that its elements begin with, if one."""
 
-    def empty(self) -> Held:
+    def empty(self) -> tuple[np.ndarray, int]:
         """Returns an array of undefined content, whose memory JAX takes over without a copy, and its address."""
         memory = np.empty(self._room, np.uint8)
         address = ctypes.addressof(ctypes.c_char.from_buffer(memory.data))  # NumPy's ways make a dictionary
