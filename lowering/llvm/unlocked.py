@@ -37,12 +37,16 @@ def _library() -> ctypes.CDLL | None:
 
 
 def run_passes(manager: llvm.ModulePassManager, module: llvm.ModuleRef, builder: llvm.PassBuilder) -> None:
-    """Runs `manager.run(module, builder)` beside other threads. The module must not share its context."""
+    """Runs `manager.run(module, builder)` beside other threads, and closes the builder: what it has found out about the
+    module has to go before the module. The module must not share its context."""
     library = _library()
-    if library is None:
-        manager.run(module, builder)
-    else:
-        library.LLVMPY_RunNewModulePassManager(manager._ptr, module._ptr, builder._ptr)
+    try:
+        if library is None:
+            manager.run(module, builder)
+        else:
+            library.LLVMPY_RunNewModulePassManager(manager._ptr, module._ptr, builder._ptr)
+    finally:
+        builder.close()
 
 
 def emit_object(machine: llvm.TargetMachine, module: llvm.ModuleRef) -> bytes:

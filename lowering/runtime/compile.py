@@ -6,8 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
 
-import llvmlite.binding as llvm
-
+from lowering.llvm.modules import parsed
 from lowering.llvm.target import Target, optimise
 from lowering.llvm.unlocked import emit_object
 from lowering.runtime.cache import Artifact, ArtifactCache
@@ -16,6 +15,7 @@ from lowering.runtime.info import usable_cores
 from lowering.runtime.jit import link
 from lowering.runtime.keys import artifact_key, digest
 from lowering.runtime.once import Once
+from lowering.runtime.sheltered import sheltered
 from lowering.runtime.thread_copies import CopyRecord
 from qdtrace.counters import count, miss
 from qdtrace.frozen import frozen
@@ -24,6 +24,8 @@ from qdtrace.progress import doing
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import ModuleType
+
+    import llvmlite.binding as llvm
 
     from lowering.simd.emit import TaskCode
 
@@ -53,14 +55,18 @@ def object_code(text: str, target: Target) -> bytes:
 
 def machine_code(text: str, target: Target) -> bytes:
     """Returns the machine code of an LLVM module, after all passes."""
-    module, machine = optimised(text, target)
-    return emit_object(machine, module)
+
+    def make() -> bytes:
+        module, machine = optimised(text, target)
+        return emit_object(machine, module)
+
+    return sheltered(make)
 
 
 def optimised(text: str, target: Target) -> tuple[llvm.ModuleRef, llvm.TargetMachine]:
     """Returns the module after LLVM's passes, and the target machine that writes it."""
     machine = target.llvm_machine()
-    module = llvm.parse_assembly(text, llvm.create_context())
+    module = parsed(text)
     module.triple = target.triple
     module.data_layout = target.data_layout
     module.verify()

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import llvmlite.binding as llvm
 
+from lowering.runtime.sheltered import sheltered
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -34,14 +36,19 @@ def link(name: str, code: bytes, exports: Sequence[str], imports: Mapping[str, i
     Symbols in neither the object nor `imports` are looked up in the process (the C library).
     LLVM raises RuntimeError if a symbol is missing or the object is unusable.
     """
-    with _lock:
-        if name not in _linked:
-            builder = llvm.JITLibraryBuilder().add_object_img(code)
-            builder.add_current_process()
-            for symbol, address in imports.items():
-                builder.import_symbol(symbol, address)
-            for symbol in exports:
-                builder.export_symbol(symbol)
-            tracker = builder.link(_linker(target), name)
-            _linked[name] = tracker, {symbol: tracker[symbol] for symbol in exports}
-        return _linked[name][1]
+
+    def linked() -> dict[str, int]:
+        with _lock:
+            if name not in _linked:
+                builder = llvm.JITLibraryBuilder().add_object_img(code)
+                builder.add_current_process()
+                for symbol, address in imports.items():
+                    builder.import_symbol(symbol, address)
+                for symbol in exports:
+                    builder.export_symbol(symbol)
+                tracker = builder.link(_linker(target), name)
+                _linked[name] = tracker, {symbol: tracker[symbol] for symbol in exports}
+            return _linked[name][1]
+
+    found = _linked.get(name)
+    return found[1] if found else sheltered(linked)

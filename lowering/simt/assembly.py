@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import llvmlite.binding as llvm
 
+from lowering.llvm.modules import parsed
 from lowering.llvm.unlocked import run_passes
 from lowering.simt.devices import CUDA
 
@@ -31,7 +32,7 @@ def optimised(text: str, device: Device) -> tuple[llvm.ModuleRef, llvm.TargetMac
     kind = llvm.Target.from_triple(target.triple)
     level = 0 if device.family == CUDA and text.count("\n") > LONG else 3
     machine = kind.create_target_machine(cpu=target.cpu, features=target.features, opt=level)
-    module = llvm.parse_assembly(text, llvm.create_context())
+    module = parsed(text)
     module.triple, module.data_layout = target.triple, target.data_layout
     module.verify()
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=3))

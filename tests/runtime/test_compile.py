@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
+import signal
 import threading
 import time
 from dataclasses import replace
+from typing import NoReturn
 
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
@@ -13,16 +18,67 @@ from lowering.backend import CpuBackend
 from lowering.llvm import unlocked
 from lowering.llvm.options import emit_options
 from lowering.llvm.target import Target
+from lowering.runtime import compile as compiling
 from lowering.runtime.cache import ArtifactCache
 from lowering.runtime.compile import object_code, optimised
 from lowering.runtime.info import describe, usable_cores
 from lowering.runtime.jit import link
 from lowering.runtime.keys import artifact_key, task_content
 from lowering.runtime.once import Once
+from lowering.runtime.sheltered import sheltered
 from qdtrace.ir.builder import ref_var
 from tests.runtime.programs import F32, affine, affine_task, uncached
 
 TEXT = "define i32 @answer() {\n  ret i32 42\n}\n"
+
+
+def test_what_an_exception_leaves_behind_goes_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exception is part of a cycle, with frames that hold LLVM's objects: the garbage collector takes them."""
+
+    def interrupted(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    def make() -> NoReturn:
+        module, machine = compiling.optimised(TEXT, Target.host())
+        interrupted(module, machine)
+
+    for module, name in ((llvm.ModuleRef, "verify"), (compiling, "optimise"), (compiling, "count")):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                Once[bytes]().get("key", make)
+        gc.collect()
+    compiling.optimised(TEXT, Target.host())
+
+
+def test_an_interrupt_waits_for_llvm() -> None:
+    """Signals come at many moments of compiling and linking; each call ends in an interrupt, or in code that runs."""
+
+    def code(text: str) -> bytes:  # as `machine_code`, which tests keep
+        return sheltered(lambda: unlocked.emit_object(*compiling.optimised(text, Target.host())[::-1]))
+
+    def call(k: int, moment: float) -> str:
+        name = f"interrupted_{k}"
+        timer = threading.Timer(moment, signal.raise_signal, (signal.SIGINT,))
+        try:
+            timer.start()
+            addresses = link(name, code(TEXT.replace("42", str(k))), ("answer",), {}, Target.host())
+            assert ctypes.CFUNCTYPE(ctypes.c_int)(addresses["answer"])() == k
+            timer.join()
+            time.sleep(1)  # the signal is noted, if it has not been raised yet
+        except KeyboardInterrupt:
+            return "interrupted"
+        return "not interrupted"
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert {call(k, k * 2e-4) for k in range(60)} == {"interrupted"}
+    finally:
+        signal.signal(signal.SIGINT, before)
+    gc.collect()
+    for k in range(60):  # a library that was linked behind an interrupt is found
+        address = link(f"interrupted_{k}", code(TEXT), ("answer",), {}, Target.host())["answer"]
+        assert ctypes.CFUNCTYPE(ctypes.c_int)(address)() in {k, 42}
 
 
 def test_names_and_places_do_not_matter_to_a_task():
