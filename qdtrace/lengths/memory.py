@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from qdtrace.lengths.traced import Source
 
     Held: TypeAlias = tuple[np.ndarray | memoryview, int]
-    """What holds memory that code can read, and its address."""
+    """Memory that code can read, by what holds it, with its address."""
 
 CACHE_LINE = 64
 """Bytes; XLA's arrays begin at a multiple of it."""

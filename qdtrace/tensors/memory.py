@@ -42,7 +42,7 @@ _OF_NUMPY = frozenset({
 _settings = jax_settings.reader(
     "jax_enable_x64", "jax_default_device", "jax_disable_jit", "jax_transfer_guard", "jax_transfer_guard_host_to_device"
 )
-_READ_BY = {
+_READ_BY: dict[tuple[object, ...], frozenset[Any]] = {
     (is_wide, None, False, *guards): _OF_NUMPY if is_wide else _OF_NUMPY - _WIDE.keys()
     for is_wide in (False, True)
     for guards in itertools.product((None, "allow"), repeat=2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from operator import attrgetter
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-def reader(*names: str) -> Callable[[], tuple[Any, ...]]:
+def reader(*names: str) -> Callable[[], tuple[object, ...]]:
     """Returns a function that gives the values of two or more settings, as of this thread.
 
     Each attribute of `jax.config` is a function of Python, which takes ten times as long as what it looks at.
     """
-    holders: Mapping[str, Any] = getattr(jax.config, "_value_holders", {})
+    holders: Mapping[str, object] = getattr(jax.config, "_value_holders", {})
     if not all(hasattr(holders.get(name), "value") for name in names):  # of another release
         return functools.partial(attrgetter(*names), jax.config)
     return functools.partial(
