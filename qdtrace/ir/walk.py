@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from qdtrace.ir.primitives import CELL
@@ -21,11 +22,16 @@ def blocks_of(task: Task) -> tuple[Block, ...]:
 
 def walk_all(eqns: Iterable[Eqn]) -> Iterator[Eqn]:
     """Yields each of the equations and, after it, those in its blocks, in program order."""
-    for eqn in eqns:
-        yield eqn
-        if eqn.blocks:  # most have none, and this runs some thirty times for each equation of a program
-            for inner in eqn.blocks:
-                yield from walk_all(inner.eqns)
+    # One generator for all depths: this runs some thirty times for each equation of a program.
+    pending = [iter(eqns)]
+    while pending:
+        for eqn in pending[-1]:
+            yield eqn
+            if eqn.blocks:  # most have none
+                pending += [iter(inner.eqns) for inner in reversed(eqn.blocks)]
+                break
+        else:
+            pending.pop()
 
 
 def walk_eqns(block: Block) -> Iterator[Eqn]:
@@ -40,16 +46,20 @@ def is_rare(eqn: Eqn) -> bool:
 
 def walk_often(block: Block) -> Iterator[Eqn]:
     """Yields every equation of the block but those that hardly ever run."""
-    for eqn in block.eqns:
-        yield eqn
-        for inner in () if is_rare(eqn) else eqn.blocks:
-            yield from walk_often(inner)
+    pending = [iter(block.eqns)]
+    while pending:
+        for eqn in pending[-1]:
+            yield eqn
+            if eqn.blocks and not is_rare(eqn):
+                pending += [iter(inner.eqns) for inner in reversed(eqn.blocks)]
+                break
+        else:
+            pending.pop()
 
 
 def walk_inside(eqn: Eqn) -> Iterator[Eqn]:
     """Yields every equation in the blocks of one, in program order."""
-    for block in eqn.blocks:
-        yield from walk_all(block.eqns)
+    return chain.from_iterable([walk_all(block.eqns) for block in eqn.blocks])
 
 
 def is_innermost(eqn: Eqn) -> bool:
@@ -78,15 +88,12 @@ def levels_of(task: Task) -> dict[Var, int]:
 
 def walk_task(task: Task) -> Iterator[Eqn]:
     """Yields every equation of a task, head first."""
-    yield from walk_all(task.head)
-    yield from walk_all(task.body.eqns)
+    return chain(walk_all(task.head), walk_all(task.body.eqns))
 
 
 def walk_program(program: Program) -> Iterator[Eqn]:
     """Yields every equation of the program."""
-    for task in program.tasks:
-        yield from walk_all(task.head)
-        yield from walk_all(task.body.eqns)
+    return chain.from_iterable(map(walk_task, program.tasks))
 
 
 def definitions(task: Task) -> dict[Var, Eqn]:
@@ -96,20 +103,27 @@ def definitions(task: Task) -> dict[Var, Eqn]:
 
 def used_vars(eqn: Eqn) -> Iterator[Var]:
     """Yields the variables read by the equation or anywhere in its blocks (those bound inside included)."""
-    for atom in eqn.invars:
-        if isinstance(atom, Var):
-            yield atom
-    for block in eqn.blocks:
-        yield from used_in_block(block)
+    own = [atom for atom in eqn.invars if atom.__class__ is Var]
+    return chain(own, *map(used_in_block, eqn.blocks)) if eqn.blocks else iter(own)  # type: ignore[arg-type]
 
 
 def used_in_block(block: Block) -> Iterator[Var]:
     """Yields the variables read anywhere in the block."""
-    for eqn in block.eqns:
-        yield from used_vars(eqn)
-    for atom in block.results:
-        if isinstance(atom, Var):
-            yield atom
+    pending = [(iter(block.eqns), block.results)]
+    while pending:
+        eqns, results = pending[-1]
+        for eqn in eqns:
+            for atom in eqn.invars:
+                if atom.__class__ is Var:
+                    yield atom  # type: ignore[misc]
+            if eqn.blocks:
+                pending += [(iter(inner.eqns), inner.results) for inner in reversed(eqn.blocks)]
+                break
+        else:
+            pending.pop()
+            for atom in results:
+                if atom.__class__ is Var:
+                    yield atom  # type: ignore[misc]
 
 
 def bound_in_block(block: Block) -> Iterator[Var]:
