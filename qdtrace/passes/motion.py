@@ -148,8 +148,11 @@ class _Mover(Rebuilder):
 
     def visit(self, eqn: Eqn) -> None:
         """Appends an equation, or moves it in front of a loop."""
-        if eqn.blocks or not self.loops:
+        if eqn.blocks:
             super().visit(eqn)
+            return
+        if not self.loops:  # no variable is ever replaced
+            self.stack[-1].eqns.append(eqn)
             return
         effects = eqn.primitive.effects
         innermost = len(self.loops)
@@ -171,15 +174,19 @@ class _Mover(Rebuilder):
         else:
             level = innermost
         if level == innermost:
-            super().visit(eqn)
+            self.stack[-1].eqns.append(eqn)
             return
         self.loops[level].before.append(eqn)
         self.levels.update(dict.fromkeys(eqn.outvars, self.loops[level].level - 1))
 
     def _level(self, atoms: tuple[Atom, ...]) -> int:
         """Returns the number of loops that make one of the values anew in each iteration."""
-        of = self.levels
-        highest = max([of.get(a, 0) for a in atoms if a.__class__ is Var], default=0)  # type: ignore[call-overload]
+        of, highest = self.levels, 0
+        for a in atoms:
+            if isinstance(a, Var) and (found := of.get(a, 0)) > highest:
+                highest = found
+        if highest >= self.loops[-1].level:  # inner loops have higher ones
+            return len(self.loops)
         return sum(1 for loop in self.loops if loop.level <= highest)
 
     def _lowest(self, lowest: int, may_leave: Callable[[_Loop], bool]) -> int:
