@@ -48,26 +48,34 @@ class Simplify(Pass):
     """Function that is called after each pass of each round with a name like `simplify_1_dead_code`."""
     settled: set[Task] = field(default_factory=set["Task"], compare=False, repr=False)
     """Tasks that this pass leaves as they are, as it has made them. What another pass changes is another task."""
+    unmoved: set[Task] = field(default_factory=set["Task"], compare=False, repr=False)
+    """Tasks that motion leaves as they are, those settled too; rules may still change them."""
 
     def __call__(self, program: Program) -> Program:
         """Returns the simplified program."""
-        settled = self.settled
+        settled, unmoved, swept = self.settled, self.unmoved, None
         for number in range(1, self.rounds + 1):
             before = program
             program = self._each(program, self._rewritten, settled)
-            rewritten = program = unreachable.without_empty_tasks(program)
+            rewritten = program = hoisted = unreachable.without_empty_tasks(program)
             self._report(number, "rewrite", program)
             # After the rewriting, which finds constants; before dead code, which removes loops that lost their work.
             for motion in (LoopInvariant(self.differentiable), ConstantExtraction(self.differentiable)):
-                program = self._each(program, lambda t, m=motion, p=program: m.on_task(t, p), settled)
+                hoisted = program
+                program = self._each(program, lambda t, m=motion, p=program: m.on_task(t, p), unmoved)
                 self._report(number, motion.name, program)
-            moved, program = program, DeadCode()(program)
+            moved, program = program, program if program is swept else DeadCode()(program)
+            swept = program
             self._report(number, "dead_code", program)
             settled.update(set(program.tasks) & set(before.tasks))
             if len(program.tasks) == len(moved.tasks):
-                pairs = zip(program.tasks, moved.tasks, strict=True)
-                unmoved = set(rewritten.tasks)
-                settled.update(task for task, one in pairs if one in unmoved and _is_straight(task))
+                pairs = list(zip(program.tasks, moved.tasks, strict=True))
+                # Nothing leaves a loop that it stayed in, and what is dead is no memory of what is live.
+                extracted = set(moved.tasks).difference(hoisted.tasks)
+                unmoved.update(task for task, one in pairs if one not in extracted)
+                without_motion = set(rewritten.tasks)
+                settled.update(task for task, one in pairs if one in without_motion and _is_straight(task))
+            unmoved |= settled
             if settled.issuperset(program.tasks):
                 break
         return program
