@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from qdtrace.decompositions.householder import hessenberg, householder_product
-from qdtrace.decompositions.linalg import at, conj, pivot_size, put, with_columns
+from qdtrace.decompositions.linalg import at, conj, pivot_size, put, squared, with_columns
 from qdtrace.errors import UnsupportedError
 from qdtrace.trace.importer.registry import batched, decomposition
 
@@ -64,11 +64,22 @@ def _turn_columns(t: Any, k: Any, c: Any, s: Any, last: Any) -> Any:
     return with_columns(lax.fori_loop, t, rows, k, k + 1, lambda x, y: (c * x + conj(s) * y, c * y - s * x))
 
 
-def _largest(t: Any) -> Any:
+def _entries(n: int, dtype: Any, entry: Any) -> Any:
+    """Returns the n by n matrix whose entry i, j is `entry(i, j)`, by a loop."""
+    column = lambda i: lambda j, a: put(a, entry(i, j).astype(dtype), i, j)  # noqa: E731
+    return lax.fori_loop(0, n, lambda i, a: lax.fori_loop(0, n, column(i), a), jnp.zeros((n, n), dtype))
+
+
+def _over_entries(a: Any, combine: Any) -> Any:
+    """Returns a real number that `combine(entry, number)` makes of each entry in turn, from zero on."""
+    n, m = a.shape
+    row = lambda i, found: lax.fori_loop(0, m, lambda j, found: combine(at(a, i, j), found), found)  # noqa: E731
+    return lax.fori_loop(0, n, row, jnp.zeros((), a.real.dtype))
+
+
+def _largest(a: Any) -> Any:
     """Returns the modulus of the largest entry."""
-    n = t.shape[0]
-    row = lambda i, most: lax.fori_loop(0, n, lambda j, most: jnp.maximum(most, jnp.abs(at(t, i, j))), most)  # noqa: E731
-    return lax.fori_loop(0, n, row, jnp.zeros((), t.real.dtype))
+    return _over_entries(a, lambda x, most: jnp.maximum(most, jnp.abs(x)))
 
 
 def triangle_of(a: Any) -> tuple[Any, Any]:
@@ -77,9 +88,11 @@ def triangle_of(a: Any) -> tuple[Any, Any]:
     if n <= 1:
         return a.astype(dtype), jnp.ones_like(a, dtype)
     packed, taus = hessenberg(a)
-    t, z = jnp.triu(packed, -1).astype(dtype), _unitary_of(packed, taus).astype(dtype)
+    unitary = _unitary_of(packed, taus)
+    t = _entries(n, dtype, lambda i, j: jnp.where(i <= j + 1, at(packed, i, j), 0))
+    z = _entries(n, dtype, lambda i, j: at(unitary, i, j))
     eps = jnp.finfo(a.dtype).eps
-    norm = jnp.sqrt(jnp.sum(a.real * a.real + a.imag * a.imag))
+    norm = jnp.sqrt(_over_entries(a, lambda x, total: total + squared(x)))
 
     def is_small(t: Any, k: Any) -> Any:
         near = pivot_size(t[k - 1, k - 1]) + pivot_size(t[k, k])
@@ -118,14 +131,23 @@ def triangle_of(a: Any) -> tuple[Any, Any]:
     zero = jnp.int32(0)
     t, z, last, _, _ = lax.while_loop(going, step, (t, z, jnp.int32(n - 1), zero, zero))
     failed = last > 0
-    return jnp.where(failed, jnp.nan, jnp.triu(t)), jnp.where(failed, jnp.nan, z)
+    t = _entries(n, dtype, lambda i, j: jnp.where(failed, jnp.nan, jnp.where(i <= j, at(t, i, j), 0)))
+    return t, _entries(n, dtype, lambda i, j: jnp.where(failed, jnp.nan, at(z, i, j)))
+
+
+def _divided(x: Any, size: Any) -> Any:
+    """Returns a number over a real one; JAX would divide complex numbers."""
+    return lax.complex(x.real / size, x.imag / size) if jnp.iscomplexobj(x) else x / size
 
 
 def _vectors(t: Any, z: Any) -> Any:
-    """Returns eigenvectors of z t z^H, t an upper triangle, as columns: by substitution from the diagonal up."""
-    n = t.shape[0]
-    rows, zero = jnp.arange(n), jnp.zeros((), t.dtype)
-    least = jnp.maximum(jnp.finfo(t.dtype).eps * _largest(t), jnp.finfo(t.dtype).tiny)
+    """Returns eigenvectors of z t z^H, t an upper triangle, as columns: by substitution from the diagonal up.
+
+    Entries of a defective matrix's grow by 1/eps a row, so a vector is scaled on the way, as in LAPACK.
+    """
+    n, zero = t.shape[0], jnp.zeros((), t.dtype)
+    eps, tiny = jnp.finfo(t.dtype).eps, jnp.finfo(t.dtype).tiny
+    least = jnp.maximum(eps * _largest(t), tiny)
 
     def column(k: Any, out: Any) -> Any:
         value = at(t, k, k)
@@ -135,25 +157,33 @@ def _vectors(t: Any, z: Any) -> Any:
             known = lax.fori_loop(i + 1, k + 1, lambda m, known: known + at(t, i, m) * at(x, m), zero)
             below = at(t, i, i) - value
             below = jnp.where(jnp.abs(below) < least, least.astype(t.dtype), below)
-            return put(x, -known / below, i)
+            entry = -known / below
+            size = pivot_size(entry)
+            first = jnp.where(size > 1 / eps, i, k + 1)
+            return lax.fori_loop(first, k + 1, lambda m, x: put(x, _divided(at(x, m), size), m), put(x, entry, i))
 
         def turned(i: Any, v: Any) -> Any:
             entry = lax.fori_loop(0, k + 1, lambda m, entry: entry + at(z, i, m) * at(x, m), zero)
             return put(v, entry, i)
 
-        x = lax.fori_loop(0, k, row, jnp.where(rows == k, jnp.ones_like(t[0]), jnp.zeros_like(t[0])))
-        return out.at[:, k].set(_normal(lax.fori_loop(0, n, turned, jnp.zeros_like(x))))
+        x = lax.fori_loop(0, k, row, put(jnp.zeros_like(t[0]), jnp.ones((), t.dtype), k))
+        return _put_normal(out, lax.fori_loop(0, n, turned, jnp.zeros_like(x)), k)
 
     return lax.fori_loop(0, n, column, jnp.zeros_like(t))
 
 
-def _normal(v: Any) -> Any:
-    """Returns a vector scaled to length one, its largest entry real."""
-    v = v / jnp.max(jnp.abs(v))
-    size = jnp.abs(v)
-    v = v / jnp.sqrt(jnp.sum(size * size))
-    largest = v[jnp.argmax(size)]
-    return v * (conj(largest) / jnp.abs(largest))
+def _put_normal(out: Any, v: Any, k: Any) -> Any:
+    """Returns a matrix with a vector as column k, scaled to length one, its largest entry real."""
+    n, zero = v.shape[0], jnp.zeros((), v.real.dtype)
+
+    def larger(i: Any, found: Any) -> Any:
+        size = jnp.abs(at(v, i))
+        return jnp.where(size > found[0], size, found[0]), jnp.where(size > found[0], i, found[1])
+
+    most, j = lax.fori_loop(0, n, larger, (zero, jnp.zeros_like(k)))
+    length = jnp.sqrt(lax.fori_loop(0, n, lambda i, total: total + squared(_divided(at(v, i), most)), zero))
+    turn = _divided(_divided(conj(at(v, j)), most), length)
+    return lax.fori_loop(0, n, lambda i, out: put(out, _divided(at(v, i), most) * turn, i, k), out)
 
 
 def _in_pairs(w: Any, noise: Any) -> tuple[Any, Any]:
@@ -164,26 +194,38 @@ def _in_pairs(w: Any, noise: Any) -> tuple[Any, Any]:
     multiple eigenvalue falls apart in any direction. The upper one stays as it is, as its vector is of that value.
     """
     n = w.shape[0]
-    rows = jnp.arange(n, dtype=jnp.int32)
     w = lax.complex(w.real, jnp.where(jnp.abs(w.imag) <= noise, 0, w.imag))
 
     def pair(k: Any, state: Any) -> Any:
         free, twin = state
-        apart = jnp.where(free, jnp.abs(w - conj(w[k])), jnp.inf)
-        j = lax.argmin(apart, 0, jnp.int32)
-        is_lower = (w[k].imag > 0) & (apart[j] <= w[k].imag) & (rows == j)
-        return free & ~is_lower, jnp.where(is_lower, k, twin)
+        mirrored, above = conj(at(w, k)), at(w, k).imag
 
-    _, twin = lax.fori_loop(0, n, pair, (w.imag < 0, rows))
-    return jnp.where(twin == rows, w, conj(w[twin])), twin
+        def nearer(j: Any, found: Any) -> Any:
+            apart = jnp.where(at(free, j), jnp.abs(at(w, j) - mirrored), jnp.inf)
+            nearest = apart < found[0]
+            return jnp.where(nearest, apart, found[0]), jnp.where(nearest, j, found[1])
+
+        apart, j = lax.fori_loop(0, n, nearer, (jnp.full((), jnp.inf, noise.dtype), jnp.zeros_like(k)))
+        is_lower = (above > 0) & (apart <= above)
+        return put(free, at(free, j) & ~is_lower, j), put(twin, jnp.where(is_lower, k, at(twin, j)), j)
+
+    _, twin = lax.fori_loop(0, n, pair, (w.imag < 0, jnp.arange(n)))
+    upper = lambda k, w: put(w, jnp.where(at(twin, k) == k, at(w, k), conj(at(w, at(twin, k)))), k)  # noqa: E731
+    return lax.fori_loop(0, n, upper, w), twin
 
 
 def _real_or_twin(v: Any, w: Any, twin: Any, noise: Any) -> Any:
     """Returns eigenvectors of a real matrix as columns: those of a pair conjugate, those of real eigenvalues real."""
     n = w.shape[0]
-    v = jnp.where(twin == jnp.arange(n), v, conj(v[:, twin]))
-    is_real = (w.imag == 0) & (jnp.max(jnp.abs(v.imag), 0) <= noise)
-    return lax.complex(v.real, jnp.where(is_real, 0, v.imag))
+
+    def column(k: Any, out: Any) -> Any:
+        j, zero = at(twin, k), jnp.zeros((), noise.dtype)
+        most = lax.fori_loop(0, n, lambda i, most: jnp.maximum(most, jnp.abs(at(v, i, j).imag)), zero)
+        sign = jnp.where((at(w, k).imag == 0) & (most <= noise), 0, jnp.where(j == k, 1, -1))
+        entry = lambda i: lax.complex(at(v, i, j).real, jnp.where(sign == 0, 0, at(v, i, j).imag * sign))  # noqa: E731
+        return lax.fori_loop(0, n, lambda i, out: put(out, entry(i), i, k), out)
+
+    return lax.fori_loop(0, n, column, jnp.zeros_like(v))
 
 
 @decomposition(
@@ -202,9 +244,9 @@ def eig(a: Any, *, compute_left_eigenvectors: bool, compute_right_eigenvectors: 
     if n == 0:
         z = a.astype(jnp.result_type(a, jnp.complex64))
         return (jnp.diag(z), *[z] * (compute_left_eigenvectors + compute_right_eigenvectors))
-    largest = jnp.max(jnp.abs(a))
+    largest = _largest(a)
     scale = jnp.where((largest > 0) & (largest < jnp.inf), largest, 1)
-    t, z = triangle_of(a / scale)
+    t, z = triangle_of(_entries(n, a.dtype, lambda i, j: _divided(at(a, i, j), scale)))
     w = jnp.diag(t)
     vectors = []
     if compute_left_eigenvectors:
@@ -214,6 +256,7 @@ def eig(a: Any, *, compute_left_eigenvectors: bool, compute_right_eigenvectors: 
     if real:
         # of a real matrix: what is as small as the error of the iterations is zero
         roundings = 8 * n * jnp.finfo(a.dtype).eps
+        roundings = jnp.asarray(roundings, a.dtype)
         w, twin = _in_pairs(w, roundings * jnp.sqrt(jnp.sum(jnp.square(jnp.abs(w)))))
         vectors = [_real_or_twin(v, w, twin, roundings) for v in vectors]
     return (w * scale, *vectors)

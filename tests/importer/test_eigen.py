@@ -61,6 +61,31 @@ def test_eigenvalues_and_vectors(n, dtype):
         assert np.all(w[2:5].imag == 0)
 
 
+def defective(n: int, dtype) -> np.ndarray:
+    """Jordan blocks of one eigenvalue: alone, turned, of steps of all sizes, in pairs, under larger entries."""
+    step = np.diag(np.ones(n - 1), 1)
+    turn = np.linalg.qr(RNG.normal(size=(n, n)))[0]
+    cut = step.copy()
+    cut[n // 2 - 1, n // 2] = 0
+    above = np.eye(n) + np.triu(5 * RNG.normal(size=(n, n)), 1)
+    rows = [step, step.T, step + np.eye(n), turn @ step @ turn.T, np.diag(10.0 ** np.arange(n)) @ step, cut, above]
+    return np.stack(rows).astype(dtype)
+
+
+@pytest.mark.parametrize("n", [2, 4, 7, 9])
+def test_vectors_of_defective_matrices(n, dtype):
+    """Substitution divides by eps for each row of a block."""
+    a = defective(n, dtype)
+    f = lambda a: linalg.eig(a, compute_left_eigenvectors=True, compute_right_eigenvectors=True)  # noqa: E731
+    w, left, right = imported(f, a)(a)
+    eps = np.finfo(dtype).eps
+    size = np.linalg.norm(a, axis=(1, 2))[:, None, None]
+    assert np.all(np.abs(a @ right - right * w[:, None]) <= ULPS * eps * n * size)
+    assert np.all(np.abs(adjoint(left) @ a - w[:, :, None] * adjoint(left)) <= ULPS * eps * n * size)
+    for vectors in (left, right):
+        np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=8 * eps)
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("n", [2, 5])
 @pytest.mark.parametrize("dtype", ["f32", "f64"], indirect=True)
