@@ -100,13 +100,17 @@ STEPS: dict[str, Callable[[Any], Any]] = {
 
 LOOPED = ("until", "flooded")
 """Steps that loop an unknown number of times, which has no derivative in reverse."""
+EXTREME = ("extremes",)
+"""Steps whose derivative in a loop is NaN in JAX: XLA computes what is compared with a maximum again, with other
+roundings, so that no element is equal to it."""
 
 
 def game(names: list[str], rounds: int) -> Callable[[Any], tuple[Any, Any]]:
     def played(b: Any) -> Any:
         for name in names:
             b = STEPS[name](b)
-        return jnp.tanh(b) if rounds > 1 else b  # for numbers not to grow from round to round
+        # not too large after many rounds, and as far apart from each other as before
+        return b / (1.0 + jnp.abs(b).mean()) if rounds > 1 else b
 
     def lane(b: Any) -> tuple[Any, Any]:
         b = played(b) if rounds == 1 else lax.fori_loop(0, rounds, lambda _, x: played(x), b)
@@ -156,7 +160,7 @@ def test_random_games() -> None:
 @pytest.mark.parametrize("derivative", [False, True])
 def test_games_of_many_rounds(derivative: bool) -> None:
     rng = np.random.default_rng(int(derivative))
-    names = [name for name in STEPS if not (derivative and name in LOOPED)]
+    names = [name for name in STEPS if not (derivative and name in LOOPED + EXTREME)]
     for _ in range(drawn(8)):
         game = [str(n) for n in rng.choice(names, size=2)]
         check(game, SHAPES[rng.integers(len(SHAPES))], derivative=derivative, rounds=3)

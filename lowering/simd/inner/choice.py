@@ -46,6 +46,8 @@ UNCHANGED = 5
 """Operations of a step of a running product or extreme that rarely changes, and is then a test (`prefixes`)."""
 SCAN = 3
 """Operations for each doubling of the lanes that a running sum combines, and operations that a vector waits for."""
+ALONE = 12
+"""Cycles of a trip of a running sum in strips of one vector, which waits for the trip before."""
 RECORD = 4
 """The longest distance of elements in vectors that are loaded side by side and then taken apart."""
 TURNED = 3
@@ -197,6 +199,8 @@ class _Estimate:
     def along(self, loop: InnerLoop) -> _Cycles:
         """Returns the cycles of a loop in lanes, and in vectors along it."""
         lane = self.block(loop.eqn.blocks[0], loop.eqn).lane
+        if loop.scans and loop.eqn in self.strips:  # which run in one vector (`simd/shape`)
+            lane += ALONE / self.width
         each, steps = _operations_of_step(loop, self.target), _steps(loop)
         wait = sum(SCAN * LATENCY for eqn in loop.scans if eqn.primitive is ADD)
         wait += sum(LATENCY * _runs(e) for e in loop.eqn.blocks[0].eqns if e.blocks) / loop.vectors
