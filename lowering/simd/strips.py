@@ -30,7 +30,7 @@ from qdtrace.ir.faults import may_fail
 from qdtrace.ir.memory import indices_of, reference
 from qdtrace.ir.primitives import CELL, FOR, LOAD, STORE
 from qdtrace.ir.program import Block, Eqn, Var, is_global, literal, ref_type
-from qdtrace.ir.rebuild import Copier, Rebuilder
+from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.walk import walk_inside, walk_often
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class _Stripper(Rebuilder):
             for k in range(self.width):
                 first = lowest + (k if step > 0 else self.width - 1 - k)
                 number = self("add", at, literal(first, dtype)) if first else at
-                results = self._trip(loop, number, results)
+                results = self.copy_block(body, (number, *results))
         outvars = tuple(Var(v.type, v.hint) for v in loop.outvars)
         bounds = literal(0, dtype), literal(count, dtype), literal(1, dtype)
         self.append(Eqn(FOR, (*bounds, *carries), outvars, loop.params, (block.close(results),), loop.loc))
@@ -176,12 +176,5 @@ class _Stripper(Rebuilder):
 
     def _trips(self, loop: Eqn, start: int, step: int, count: int, carries: tuple[Atom, ...]) -> tuple[Atom, ...]:
         for k in range(count):
-            carries = self._trip(loop, literal(start + k * step, loop.index.dtype), carries)
+            carries = self.copy_block(loop.blocks[0], (literal(start + k * step, loop.index.dtype), *carries))
         return carries
-
-    def _trip(self, loop: Eqn, number: Atom, carries: tuple[Atom, ...]) -> tuple[Atom, ...]:
-        (body,) = loop.blocks
-        copier = Copier(dict(zip(body.params, (number, *carries), strict=True)))
-        for eqn in copier.rebuild_eqns(body.eqns):
-            self.append(eqn)
-        return self.atoms(copier.atoms(body.results))

@@ -89,6 +89,13 @@ class Rebuilder(Builder):
         blocks = tuple([self.region(eqn, k) for k in range(len(eqn.blocks))])
         return eqn.rebuilt(invars, blocks, self.bind(eqn.outvars))
 
+    def copy_block(self, block: Block, values: tuple[Atom, ...]) -> tuple[Atom, ...]:
+        """Appends copies of a block's equations, with values for its parameters, and returns its results."""
+        copier = Copier({**self.env, **dict(zip(block.params, values, strict=True))})
+        for eqn in copier.rebuild_eqns(block.eqns):
+            self.append(eqn)
+        return copier.atoms(block.results)
+
     def atoms(self, atoms: tuple[Atom, ...]) -> tuple[Atom, ...]:
         """Returns the atoms with variables replaced, or the same tuple if `env` is empty."""
         if not (env := self.env):

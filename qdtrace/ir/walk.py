@@ -10,7 +10,7 @@ from qdtrace.ir.program import Block, Var
 from qdtrace.ir.types import RefType
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from qdtrace.ir.program import Eqn, Program, Task
 
@@ -22,12 +22,17 @@ def blocks_of(task: Task) -> tuple[Block, ...]:
 
 def walk_all(eqns: Iterable[Eqn]) -> Iterator[Eqn]:
     """Yields each of the equations and, after it, those in its blocks, in program order."""
+    return _walk(eqns, lambda _: True)
+
+
+def _walk(eqns: Iterable[Eqn], enters: Callable[[Eqn], bool]) -> Iterator[Eqn]:
+    """Yields each of the equations and those in the blocks of what it `enters`, in program order."""
     # One generator for all depths: this runs some thirty times for each equation of a program.
     pending = [iter(eqns)]
     while pending:
         for eqn in pending[-1]:
             yield eqn
-            if eqn.blocks:  # most have none
+            if eqn.blocks and enters(eqn):  # most have none
                 pending += [iter(inner.eqns) for inner in reversed(eqn.blocks)]
                 break
         else:
@@ -46,15 +51,7 @@ def is_rare(eqn: Eqn) -> bool:
 
 def walk_often(block: Block) -> Iterator[Eqn]:
     """Yields every equation of the block but those that hardly ever run."""
-    pending = [iter(block.eqns)]
-    while pending:
-        for eqn in pending[-1]:
-            yield eqn
-            if eqn.blocks and not is_rare(eqn):
-                pending += [iter(inner.eqns) for inner in reversed(eqn.blocks)]
-                break
-        else:
-            pending.pop()
+    return _walk(block.eqns, lambda eqn: not is_rare(eqn))
 
 
 def walk_inside(eqn: Eqn) -> Iterator[Eqn]:

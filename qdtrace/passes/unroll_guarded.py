@@ -34,8 +34,8 @@ from qdtrace.analysis.machine import CPU
 from qdtrace.analysis.specialised import specialised
 from qdtrace.frozen import frozen
 from qdtrace.ir.primitives import CELL, FOR, IF
-from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, literal
-from qdtrace.ir.rebuild import Copier, Rebuilder
+from qdtrace.ir.program import Block, Eqn, Literal, Program, Task, Var, literal
+from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.walk import walk_eqns
 from qdtrace.passes.base import TaskPass
 
@@ -109,20 +109,12 @@ class _Unroller(Rebuilder):
         for value in range(starts[0], int(stop.value)):
             at = literal(value, start.dtype)
             if value >= starts[-1]:
-                carries = self._copy(loop, at, carries)
+                carries = self.copy_block(loop.blocks[0], (at, *carries))
                 continue
             runs = self("le", start, at)
             with self.block() as taken:
-                made = self._copy(loop, at, carries)
+                made = self.copy_block(loop.blocks[0], (at, *carries))
             blocks = (taken.close(made), Block((), (), carries))
             carries = tuple([Var(v.type, v.hint) for v in loop.outvars])
             self.append(Eqn(IF, (runs,), carries, {}, blocks, loop.loc))
         self.env.update(zip(loop.outvars, carries, strict=True))
-
-    def _copy(self, loop: Eqn, at: Literal, carries: tuple[Atom, ...]) -> tuple[Atom, ...]:
-        """Appends a copy of one iteration and returns its next carries."""
-        (body,) = loop.blocks
-        copier = Copier({**self.env, **dict(zip(body.params, (at, *carries), strict=True))})
-        for eqn in copier.rebuild_eqns(body.eqns):
-            self.append(eqn)
-        return copier.atoms(body.results)

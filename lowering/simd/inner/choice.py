@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lowering.simd.critical_path import LATENCY, PORTS, cycles
@@ -63,9 +62,11 @@ def choose_inner(
     """Returns the loops along which a task runs in vectors, none where lanes of `width` iterations are faster."""
     if lanes.divergent_loops or not lanes.facts.has_loops:
         return {}
-    found = inner_loops(lanes.facts, sums, reassociates)
-    loops = _one_of_each_nest(lanes, width, {e: _in_vectors(loop, target) for e, loop in found.items()}, target)
-    return loops if loops and is_faster(lanes, width, loops, target) else {}
+    found = {e: _in_vectors(loop, target) for e, loop in inner_loops(lanes.facts, sums, reassociates).items()}
+    if not found:
+        return {}
+    estimate = _one_of_each_nest(_Estimate(lanes, width, found, target, strips_of(lanes, width)))
+    return estimate.loops if is_faster(estimate) else {}
 
 
 def along_one_lane(lanes: LaneFacts, sums: Sums, target: Target, reassociates: bool) -> dict[InnerLoop, float]:
@@ -81,16 +82,15 @@ def along_one_lane(lanes: LaneFacts, sums: Sums, target: Target, reassociates: b
     return found
 
 
-def is_faster(lanes: LaneFacts, width: int, loops: Mapping[Eqn, InnerLoop], target: Target) -> bool:
-    """Returns whether vectors along loops are estimated to take less time than lanes of `width` iterations."""
-    cost = _Estimate(lanes, width, loops, target).block(lanes.facts.task.body)
+def is_faster(estimate: _Estimate) -> bool:
+    """Returns whether vectors along loops are estimated to take less time than lanes."""
+    cost = estimate.block(estimate.lanes.facts.task.body)
     return cost.inner < cost.lane
 
 
-def _one_of_each_nest(
-    lanes: LaneFacts, width: int, loops: Mapping[Eqn, InnerLoop], target: Target
-) -> dict[Eqn, InnerLoop]:
-    """Returns loops of which none is in another one."""
+def _one_of_each_nest(estimate: _Estimate) -> _Estimate:
+    """Returns the estimate with loops of which none is in another one."""
+    loops = estimate.loops
     found: dict[Eqn, InnerLoop] = {}
     covered: set[Eqn] = set()
     for eqn, loop in loops.items():  # those around others come first
@@ -98,12 +98,12 @@ def _one_of_each_nest(
             continue
         if not is_innermost(eqn):
             inside = {e: loops[e] for e in walk_inside(eqn) if e in loops}
-            within = _Estimate(lanes, width, _one_of_each_nest(lanes, width, inside, target), target)
-            if _gathers(loop, target) or not runs_around(loop, within):
+            within = _one_of_each_nest(replace(estimate, loops=inside))
+            if _gathers(loop, estimate.target) or not runs_around(loop, within):
                 continue
             covered.update(inside)
         found[eqn] = loop
-    return found
+    return replace(estimate, loops=found)
 
 
 def runs_around(loop: InnerLoop, within: _Estimate) -> bool:
@@ -150,11 +150,8 @@ class _Estimate:
     width: int
     loops: Mapping[Eqn, InnerLoop]
     target: Target
-
-    @cached_property
-    def strips(self) -> Mapping[Eqn, int]:
-        """The loops that lanes run in strips, with their trip counts."""
-        return strips_of(self.lanes, self.width)
+    strips: Mapping[Eqn, int]
+    """The loops that lanes run in strips, with their trip counts."""
 
     def block(self, block: Block, loop: Eqn | None = None) -> _Cycles:
         """Returns the cycles of a block, of a `loop` if it is innermost."""
