@@ -43,6 +43,7 @@ def test_ranges_of_64_bits_do_not_begin_again(
 ) -> None:
     """Nor do they go on behind the last number there is."""
     monkeypatch.setattr(stacks, "LOCAL_BYTES", 100)
+    monkeypatch.setattr(stacks, "WAITING_BYTES", 100)
     if known:
         text = text.replace(" a : b", f" {bounds[0]}:i64 : {bounds[1]}:i64")
     program = parse_program(text)

@@ -399,7 +399,7 @@ def test_code_generators_take_kernels(name: str, fast_math: bool) -> None:
 
 STACK = """program p(n: ref[i32,20], y: ref[f32,20])
   range_for i in 0:i32 : 20:i32
-    c: cell[f32,2000] = cell[dtype=f32, shape=(2000)]
+    c: cell[f32,5000] = cell[dtype=f32, shape=(5000)]
     d: cell[bool,3] = cell[dtype=bool, shape=(3)]
     e: cell[i8,300] = cell[dtype=i8, shape=(300)]
     m: i32 = load n i
@@ -427,9 +427,9 @@ def test_large_private_arrays_are_in_scratch(warp: int) -> None:
     program = parse_program(STACK)
     code = emit_kernels(program.tasks[0], device("sm_90"))
     assert code.launches == (Launch("qd_kernel", 32, 1),)
-    assert code.scratch_bytes == 32 * (8000 + 304)
-    assert "walk over the range, as each thread has 8304 bytes of scratch" in code.reason
-    assert "alloca [2000 x float]" not in code.text
+    assert code.scratch_bytes == 32 * (20000 + 304)
+    assert "walk over the range, as each thread has 20304 bytes of scratch" in code.reason
+    assert "alloca [5000 x float]" not in code.text
     assert "alloca [3 x i8]" in code.text
     args = [np.arange(20, dtype=np.int32) * 7 % 119 + 1, np.zeros(20, np.float32)]
     host = replace(host_device(2), warp=warp)
@@ -441,9 +441,9 @@ def test_the_launch_has_as_many_threads_as_have_stacks() -> None:
     (task,) = parse_program(text.replace("20:i32", "1000000:i32")).tasks
     code = emit_kernels(task, device("sm_90"))
     assert code.launches == (Launch("qd_begin", 1, 1), Launch("qd_kernel", 128, 132 * 3))
-    assert code.scratch_bytes == CACHE_LINE + 132 * 3 * 128 * 8304
+    assert code.scratch_bytes == CACHE_LINE + 132 * 3 * 128 * 20304
     assert code.lanes == 132 * 3 * 128
-    assert "396 blocks of 128 take turns on the range, as each thread has 8304 bytes of scratch" in code.reason
+    assert "396 blocks of 128 take turns on the range, as each thread has 20304 bytes of scratch" in code.reason
 
 
 def test_sums_do_not_depend_on_who_takes_which_turn() -> None:
@@ -456,11 +456,18 @@ def test_sums_do_not_depend_on_who_takes_which_turn() -> None:
     assert not plan.in_turns
 
 
-def test_loops_that_load_keep_more_in_local_memory() -> None:
-    text = STACK.replace("f32,2000", "f32,600").replace("shape=(2000)", "shape=(600)")
-    assert stacks.plan_stacks(TaskFacts(parse_program(text).tasks[0])).nbytes == 600 * 4 + 304
-    loads = text.replace("      b: f32 = mul a 0.5:f32", "      w: f32 = load y k\n      b: f32 = mul a w")
-    assert stacks.plan_stacks(TaskFacts(parse_program(loads).tasks[0])).nbytes == 0
+def test_arrays_that_a_task_waits_for_stay_in_local_memory() -> None:
+    def nbytes(elements: int, *more: str) -> int:
+        text = STACK.replace("f32,5000", f"f32,{elements}").replace("shape=(5000)", f"shape=({elements})")
+        text = text.replace("      store c b k", "\n".join([*(f"      {e}" for e in more), "      store c b k"]))
+        return stacks.plan_stacks(TaskFacts(parse_program(text).tasks[0])).nbytes
+
+    assert nbytes(4020) == 0
+    assert nbytes(4021) == 16088 + 304
+    much = [f"w{k}: f32 = sqrt {'a' if k == 0 else f'w{k - 1}'}" for k in range(60)]
+    assert nbytes(400, *much) == 0
+    assert nbytes(600, *much) == 600 * 4 + 304
+    assert nbytes(600, *much, "l: f32 = load y k") == 0
 
 
 @pytest.mark.full
@@ -469,7 +476,7 @@ def test_loops_that_load_keep_more_in_local_memory() -> None:
 def test_private_arrays_of_random_programs_in_scratch(case: Case) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stacks, "LOCAL_BYTES", -1)
-        patch.setattr(stacks, "LOADING_BYTES", -1)
+        patch.setattr(stacks, "WAITING_BYTES", -1)
         patch.setattr(stacks, "LARGE", 0)
         agree(case)
 
