@@ -10,6 +10,7 @@ from qdtrace.passes.algebraic import Algebraic
 from qdtrace.passes.common_subexpressions import CommonSubexpressions
 from qdtrace.passes.constant_folding import ConstantFolding
 from qdtrace.passes.contract import Contract
+from qdtrace.passes.contract_rows import ContractRows
 from qdtrace.passes.dead_code import DeadCode
 from qdtrace.passes.dead_stores import DeadStores
 from qdtrace.passes.fills import Fills
@@ -57,10 +58,10 @@ PASSES: Mapping[str, type[Pass]] = {
     kind.name: kind
     for kind in (
         Mem2Reg, ConstantFolding, Unreachable, Algebraic, Peephole, CommonSubexpressions, LoopInvariant,
-        ConstantExtraction, DeadCode, ProveBounds, HoistBounds, FuseTasks, Contract, GatherScatters, ScalarReplacement,
-        StoreForwarding, DeadStores, Memory, Simplify, RareBehind, JoinBranches, UnrollGuarded, Unroll, LastIteration,
-        Predicate, StrengthReduction, Recurrences, Reciprocals, FuseLoops, FlattenLoops, OwnRows, Reloads, Jam, Fills,
-        FirstStores, FirstAccumulations, ReuseDonated, SharePrivate,
+        ConstantExtraction, DeadCode, ProveBounds, HoistBounds, FuseTasks, Contract, ContractRows, GatherScatters,
+        ScalarReplacement, StoreForwarding, DeadStores, Memory, Simplify, RareBehind, JoinBranches, UnrollGuarded,
+        Unroll, LastIteration, Predicate, StrengthReduction, Recurrences, Reciprocals, FuseLoops, FlattenLoops, OwnRows,
+        Reloads, Jam, Fills, FirstStores, FirstAccumulations, ReuseDonated, SharePrivate,
     )
 }  # fmt: skip
 """All passes by name."""

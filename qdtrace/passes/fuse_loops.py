@@ -13,11 +13,16 @@ to an earlier one if both run for the same elements, and each array that one of 
 accessed at the index of the loop alone, in one place of its indices: then no trip meets the element of another one.
 What they carry are sums, products and extremes, which each trip reads once; a loop that goes the other way carries
 nothing. What lies between may not touch what the later loop writes, or write what it touches; equations that this one
-needs move along, if they touch no memory. A loop that only fills private arrays goes down, to the first that touches
-them, where its store is dead or the start of a sum.
+needs move along, if they touch no memory, and so do single stores to its private arrays, which nothing else reads
+there. A loop that only fills private arrays goes down, to the first that touches them, where its store is dead or the
+start of a sum.
 
-Loops that hold loops, branches or checks stay, and so does what would become more code than `MOST` operations: sums of
-products have passes of their own, and long bodies run out of registers.
+Threads, which keep no rows (`Machine.keeps_rows`), fuse nests as well, from outside to inside: `for k: for m: ...` and
+another such nest share their trips over `k`, and then what those hold is fused. Arrays become rows of the trips, or
+elements (`contract_rows`).
+
+Loops that hold branches or checks stay, on a CPU those that hold loops, and so does what would become more code than
+`MOST` operations: sums of products have passes of their own, and long bodies run out of registers.
 """
 
 from __future__ import annotations
@@ -26,6 +31,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.cost import code_size
 from qdtrace.analysis.index.trips import loop_values
+from qdtrace.analysis.machine import CPU
 from qdtrace.frozen import frozen
 from qdtrace.ir.memory import indices_of, reference, touched, written
 from qdtrace.ir.primitives import ACCUM, ADD, AND, CELL, FOR, LOAD, MAX, MIN, MUL, OR, STORE, Effect
@@ -38,13 +44,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from qdtrace.analysis.index.progression import Progression
+    from qdtrace.analysis.machine import Machine
     from qdtrace.ir.program import Atom, Program, Task
 
 MOST = 128
 """Operations of a body from which on two loops stay apart."""
+NEST = 512
+"""The same for loops that hold loops: these share more than registers hold, and each array is memory of the device."""
 LARGE = 1 << 12
 """Elements of a private array from which on loops stay apart: fused, more of them would be alive together."""
-FAR = 64
+FAR = 256
 """Equations between two loops that are looked at."""
 _PLAIN = (LOAD, STORE, ACCUM)
 _COMBINING = (ADD, MUL, MIN, MAX, AND, OR)
@@ -56,11 +65,12 @@ class FuseLoops(TaskPass):
     """Fuses loops of an iteration over the same elements."""
 
     name: ClassVar[str] = "fuse_loops"
+    machine: Machine = CPU
 
     def on_task(self, task: Task, program: Program) -> Task:
         if sum([e.primitive is FOR for e in walk_eqns(task.body)]) < 2:
             return task
-        return task.rebuilt(_Fuser().rebuild_block(task.body))
+        return task.rebuilt(_Fuser(nests=not self.machine.keeps_rows).rebuild_block(task.body))
 
 
 @frozen(eq=False, slots=True)
@@ -77,8 +87,9 @@ class _Facts:
 
 
 class _Fuser(Rebuilder):
-    def __init__(self) -> None:
+    def __init__(self, *, nests: bool) -> None:
         super().__init__()
+        self._nests = nests
         self._facts: dict[Eqn, _Facts] = {}
 
     def rebuild_eqns(self, eqns: Sequence[Eqn]) -> tuple[Eqn, ...]:
@@ -109,7 +120,7 @@ class _Fuser(Rebuilder):
         if eqn not in self._facts:
             every = [eqn, *walk_inside(eqn)]
             self._facts[eqn] = _Facts(
-                _is_fusible(eqn),
+                _is_fusible(eqn, self._nests),
                 set(touched(every)),
                 set(written(every)),
                 any(not e.primitive.effects <= _MEMORY for e in every),
@@ -121,7 +132,7 @@ class _Fuser(Rebuilder):
         """Returns whether an equation is a loop that stores values into private arrays, and nothing else."""
         if not self._of(eqn).is_fusible or eqn.outvars:
             return False
-        return all(e.primitive is STORE and is_local(reference(e)) for e in eqn.blocks[0].eqns)
+        return all(e.blocks or (e.primitive is STORE and is_local(reference(e))) for e in walk_inside(eqn))
 
     def _wanted(self, fills: Sequence[Eqn], eqn: Eqn) -> list[Eqn]:
         """Returns the fills that come before an equation: it touches what they store, or may end the call."""
@@ -134,18 +145,25 @@ class _Fuser(Rebuilder):
         """Returns the place of a loop that another can be fused into, and equations between that move in front."""
         needs, mine = set(used_vars(loop)), self._of(loop)
         along: list[Eqn] = []
+        stored = set[Var]()
+        """Arrays of the equations that move along."""
         for place in range(len(before) - 1, max(-1, len(before) - 1 - FAR), -1):
             eqn = before[place]
             facts = self._of(eqn)
             is_needed = not needs.isdisjoint(eqn.outvars)
-            if not is_needed and facts.is_fusible and self._go_together(eqn, loop):
+            is_free = facts.touches.isdisjoint(stored)
+            if not is_needed and is_free and facts.is_fusible and self._go_together(eqn, loop):
                 return place, along[::-1]
             if is_needed:
                 if eqn.blocks or (eqn.primitive.effects and eqn.primitive is not CELL):
                     return None
                 needs.update(used_vars(eqn))
                 along.append(eqn)
-            elif facts.may_end or mine.writes & facts.touches or mine.touches & facts.writes:
+            elif eqn.primitive is STORE and is_local(reference(eqn)) and reference(eqn) in mine.touches:
+                needs.update(used_vars(eqn))
+                along.append(eqn)
+                stored.add(reference(eqn))
+            elif facts.may_end or not is_free or mine.writes & facts.touches or mine.touches & facts.writes:
                 return None
         return None
 
@@ -157,10 +175,11 @@ class _Fuser(Rebuilder):
             return False
         if first != second and (other.outvars or not _is_reversed(first, second)):
             return False
-        if self._of(one).operations + self._of(other).operations > MOST:
+        holds = any(e.blocks for loop in (one, other) for e in loop.blocks[0].eqns)
+        if self._of(one).operations + self._of(other).operations > (NEST if holds else MOST):
             return False
-        accesses = [(e, index) for e in one.blocks[0].eqns if e.primitive.is_access]
-        accesses += [(e, its) for e in other.blocks[0].eqns if e.primitive.is_access]
+        accesses = [(e, index) for e in walk_inside(one) if e.primitive.is_access]
+        accesses += [(e, its) for e in walk_inside(other) if e.primitive.is_access]
         turned = self._of(other).writes if first != second else set[Var]()
         for ref in self._of(one).writes | self._of(other).writes:
             some = [(e, k) for e, k in accesses if reference(e) is ref]
@@ -171,15 +190,19 @@ class _Fuser(Rebuilder):
         return True
 
 
-def _is_fusible(eqn: Eqn) -> bool:
-    """Returns whether an equation is a loop of plain operations that carries what trips combine, each once."""
-    if eqn.primitive is not FOR or eqn.params.get("unroll") or loop_values(*eqn.bounds) is None:
+def _is_fusible(eqn: Eqn, nests: bool) -> bool:
+    """Returns whether an equation is a loop of plain operations that carries what trips combine, each once; with
+    `nests` also if it holds such loops."""
+    if not _is_counted(eqn):
+        return False
+    every = list(walk_inside(eqn))
+    if any(is_local(ref) and ref_type(ref).size > LARGE for ref in touched(every)):
+        return False
+    if not all(
+        nests and _is_counted(e) if e.blocks else not e.primitive.effects or e.primitive in _PLAIN for e in every
+    ):
         return False
     body = eqn.blocks[0]
-    if any(is_local(ref) and ref_type(ref).size > LARGE for ref in touched(body.eqns)):
-        return False
-    if any(e.blocks or (e.primitive.effects and e.primitive not in _PLAIN) for e in body.eqns):
-        return False
     made = {v: e for e in body.eqns for v in e.outvars}
     read = [a for e in body.eqns for a in e.invars] + list(body.results)
     for carry, result in zip(body.params[1:], body.results, strict=True):
@@ -189,6 +212,11 @@ def _is_fusible(eqn: Eqn) -> bool:
         if read.count(carry) != 1 or read.count(result) != 1:
             return False
     return True
+
+
+def _is_counted(eqn: Eqn) -> bool:
+    """Returns whether an equation is a loop of known trips that nobody wants unrolled."""
+    return eqn.primitive is FOR and not eqn.params.get("unroll") and loop_values(*eqn.bounds) is not None
 
 
 def _is_reversed(one: Progression, other: Progression) -> bool:

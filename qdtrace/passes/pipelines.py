@@ -87,7 +87,8 @@ def stages(
     # that became straight code would have them in each step. Cheaper operations come last, as other passes know `div`
     # and `rem` only. Sums side by side load the same numbers, of which the last simplify leaves one load.
     first, then = ("rare_behind", *_UNROLLING, "last_iteration"), ("fuse_loops", *_ON_UNROLLED)
-    unrolled = (*map(of, first), simplify, *map(of, then), *memory)
+    nests = () if machine.keeps_rows else (*map(of, ("fuse_loops", "contract_rows", "mem2reg")), *memory, simplify)
+    unrolled = (*nests, *map(of, first), simplify, *map(of, then), *memory)
     cheaper = tuple(map(of, ("own_rows", "reloads", "predicate", "strength_reduction", "reciprocals", "jam")))
     final = (
         *((*unrolled, of("gather"), simplify, *cheaper, simplify) if loops else ()),
