@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+MOST_PIECES = 8
+"""Most products by pieces in a kernel whose tiles have the shortest side. There one product is 128 multiply-adds of a
+thread, and pieces save a quarter of the time; what they are written out in is long: a gradient of attention, 15
+products, takes 12 s of Triton and the assembler, 2 without."""
+
+
 @frozen
 class Form:
     """Says how a kernel works on a lane."""
@@ -33,7 +39,8 @@ def forms_of(jaxpr: Any) -> Iterator[Form]:
     # one product waits for memory, and pieces would only add work
     matrices = [e for e in work.products if all(min(v.aval.shape, default=1) > 1 < v.aval.ndim for v in e.invars)]
     is_chain = len(matrices) > 1 or (bool(matrices) and work.has("scan"))
-    by_pieces = is_chain and all(map(pieces.are_for, matrices))
+    is_short = longest > LEAST or len(matrices) <= MOST_PIECES
+    by_pieces = is_chain and is_short and all(map(pieces.are_for, matrices))
     if by_pieces and longest > MOST and not work.factors:
         yield Form(2 * MOST, 4, True)
     yield Form(by_pieces=by_pieces)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -127,6 +128,12 @@ def test_what_has_no_pieces(f: Callable[..., Any], precision: str) -> None:
     with jax.default_matmul_precision(precision):
         lane = jax.make_jaxpr(f)(jnp.ones((17, 17)), jnp.ones((17, 17)))
     assert not [form for form in forms_of(lane) if form.by_pieces]
+
+
+@pytest.mark.parametrize(("n", "products", "has"), [(16, 8, True), (16, 9, False), (9, 9, False), (17, 9, True)])
+def test_many_products_of_short_tiles_have_no_pieces(n: int, products: int, has: bool) -> None:
+    lane = jax.make_jaxpr(lambda a: functools.reduce(lambda b, _: b @ a, range(products), a))(jnp.ones((n, n)))
+    assert any(form.by_pieces for form in forms_of(lane)) == has
 
 
 @pytest.mark.gpu
