@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import jax
-
-from qdtrace.analysis.machine import CPU, GPU
-from qdtrace.trace import compat
+from qdtrace.trace import compat, jax_settings
 from qdtrace.trace.products import is_loop, matrix_work
 from qdtrace.trace.rows import is_mostly_of_rows, is_of_rows
 
@@ -24,7 +21,7 @@ MOST_WRITTEN = 1 << 15
 
 def scalar_budget(items: Sequence[JaxprEqn]) -> int:
     """Returns the most elements of an array of these items that are scalars, on the machine of JAX's default device."""
-    machine = CPU if jax.default_backend() == "cpu" else GPU
+    machine = jax_settings.default_machine()
     if matrix_work(items, machine.scalars_of_matrices) > MATRIX_WORK:
         return machine.scalars_of_matrices
     if not machine.keeps_rows:

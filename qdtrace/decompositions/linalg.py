@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from qdtrace.analysis.machine import CPU, GPU
+from qdtrace.trace import jax_settings
 from qdtrace.trace.importer.registry import batched, decomposition
 
 if TYPE_CHECKING:
@@ -305,7 +304,7 @@ def triangular_solve(
         side = b[:, c]
         return x.at[:, c].set(steps(n, lambda k, y: step(k, y, side), jnp.zeros_like(side)))
 
-    x, machine = jnp.zeros_like(b), CPU if jax.default_backend() == "cpu" else GPU
+    x, machine = jnp.zeros_like(b), jax_settings.default_machine()
     if n > UNROLLED:
         x = lax.fori_loop(0, n, in_place, x)
     elif b.size > machine.scalars_of_matrices:

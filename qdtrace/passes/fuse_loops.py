@@ -176,6 +176,8 @@ class _Fuser(Rebuilder):
         if first != second and (other.outvars or not _is_reversed(first, second)):
             return False
         holds = any(e.blocks for loop in (one, other) for e in loop.blocks[0].eqns)
+        if holds and self._of(one).touches.isdisjoint(self._of(other).touches):
+            return False  # nothing to hand on, and what each has of its own would be alive together
         if self._of(one).operations + self._of(other).operations > (NEST if holds else MOST):
             return False
         accesses = [(e, index) for e in walk_inside(one) if e.primitive.is_access]
@@ -207,11 +209,18 @@ def _is_fusible(eqn: Eqn, nests: bool) -> bool:
     read = [a for e in body.eqns for a in e.invars] + list(body.results)
     for carry, result in zip(body.params[1:], body.results, strict=True):
         last = made.get(result) if isinstance(result, Var) else None
-        if last is None or last.primitive not in _COMBINING or carry not in last.invars:
+        if last is None or not _goes_on(carry, result, last):
             return False
         if read.count(carry) != 1 or read.count(result) != 1:
             return False
     return True
+
+
+def _goes_on(carry: Var, result: Atom, last: Eqn) -> bool:
+    """Returns whether an equation combines a carried value with another one, or is a loop that carries it on."""
+    if last.primitive is FOR:
+        return last.initials[last.outvars.index(result)] is carry
+    return last.primitive in _COMBINING and carry in last.invars
 
 
 def _is_counted(eqn: Eqn) -> bool:

@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING
 
 import jax
 
+from qdtrace.analysis.machine import CPU, GPU
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from qdtrace.analysis.machine import Machine
 
 
 def reader(*names: str) -> Callable[[], tuple[object, ...]]:
@@ -24,3 +28,8 @@ def reader(*names: str) -> Callable[[], tuple[object, ...]]:
     return functools.partial(
         attrgetter(*[f"{name}.value" for name in names]), SimpleNamespace(**{name: holders[name] for name in names})
     )
+
+
+def default_machine() -> Machine:
+    """Returns the machine of JAX's default device, which what is traced is made for."""
+    return CPU if jax.default_backend() == "cpu" else GPU

@@ -9,7 +9,7 @@ import numpy as np
 
 from qdtrace.trace import compat
 from qdtrace.trace.importer.memory import SCARCE
-from qdtrace.trace.importer.values import Element, Formula, Value, array_of, rank0
+from qdtrace.trace.importer.values import Element, Formula, Value, array_of, made_from, rank0
 from qdtrace.trace.physical import is_pair
 
 if TYPE_CHECKING:
@@ -20,6 +20,14 @@ if TYPE_CHECKING:
     from qdtrace.trace.jaxprs import AnyJaxpr, Shaped
 
 
+CHEAP = frozenset(
+    ("add", "sub", "mul", "neg", "abs", "sign", "max", "min", "square", "eq", "ne", "lt", "le", "gt", "ge")
+)
+"""Elementwise primitives that take about as long as a load."""
+MOST = 3
+"""Most of these that are computed again in place of a load."""
+SHORTER = 4
+"""Least ratio of the elements of an array to those of an array that it is made from, for that."""
 WRITTEN_OUT = 2048
 """Most equations that a function is written out in, for more elements than are without a loop anyway."""
 
@@ -56,8 +64,11 @@ def per_element(
     operands = [imp.rolled(v) for v in values]
     at = _at(imp, fn, shape, operands)
     if prod(shape) > imp.few:
-        if importing is not None and importing[0].may_wait(importing[1]):  # computed where it is read
-            return Formula(shape, dtype, at, pair, operands)
+        if importing is not None:  # may be computed where it is read
+            uses, eqn = importing
+            work = 1 if eqn.primitive.name in CHEAP else MOST + 1
+            if uses.may_wait(eqn) or (imp.makes_again and _is_cheap(work, prod(shape), operands)):
+                return Formula(shape, dtype, at, pair, operands, work=work)
         reuse = imp.free_memory(operands, shape, dtype, pair)
         if reuse is not None:
             return imp.materialise(shape, dtype, at, pair, into=reuse)
@@ -75,3 +86,10 @@ def _broadcast(imp: MemoryOps, value: Value, shape: Sequence[int], index: Sequen
     if not value.ndim or value.shape == shape:
         return index if value.ndim else ()
     return [imp.index(0) if n == 1 else k for n, k in zip(value.shape, index, strict=True)]
+
+
+def _is_cheap(work: int, size: int, operands: Sequence[Value]) -> bool:
+    """Returns whether elements are as well computed again, from arrays so much shorter that these are read instead."""
+    found = list(map(made_from, operands))
+    leaves = [v for _, some in found for v in some]
+    return work + sum(w for w, _ in found) <= MOST and all(v.size * SHORTER <= size for v in leaves)

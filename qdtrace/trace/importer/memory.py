@@ -16,6 +16,7 @@ from qdtrace.ir.builder import emit_loop, nest
 from qdtrace.ir.primitives import CELL, STORE
 from qdtrace.ir.program import Atom, Eqn, Literal, Var
 from qdtrace.ir.types import DType, RefType, Space
+from qdtrace.trace import jax_settings
 from qdtrace.trace.importer.scalars import ScalarOps, constant, integer
 from qdtrace.trace.importer.values import (
     ArrayRef,
@@ -80,6 +81,8 @@ class MemoryOps(ScalarOps):
         selects choose among. Fewer where an iteration computes on rows: a loop over ten is one vector there."""
         self.private_bytes = 0
         self.in_place = in_place
+        self.makes_again = not jax_settings.default_machine().keeps_rows
+        """True if elements that are cheap to make from shorter arrays are made again where they are read."""
         self.importing: tuple[Uses, JaxprEqn] | None = None
         """The equation that is imported, with the reads around it, until a function of elements begins."""
         self._spilled: dict[int, tuple[np.ndarray, MemoryArray]] = {}

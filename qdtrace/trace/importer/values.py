@@ -101,6 +101,8 @@ class Formula(MemoryArray):
     """The arrays that it is computed from."""
     moves: bool = False
     """True if an element may be computed from operands' elements at another index."""
+    work: int = 0
+    """Operations of an element beside loads, those of operands that are formulas left out."""
     holders: int = field(default=0, init=False)
     lets_go: bool = field(default=False, init=False)
     """True once nobody holds it any more, so that it does not hold what it reads."""
@@ -119,6 +121,14 @@ Value: TypeAlias = np.ndarray | MemoryArray
 EnvValue: TypeAlias = Value | RefValue
 """The value of a variable of a jaxpr: an array, or a reference to memory."""
 Env: TypeAlias = "dict[jaxprs.Var, EnvValue]"
+
+
+def made_from(value: Value) -> tuple[int, list[Value]]:
+    """Returns the operations of an element of an array, and the arrays in memory, or of scalars, that it loads from."""
+    if not isinstance(value, Formula):
+        return 0, [value]
+    found = list(map(made_from, value.operands))
+    return value.work + sum(work for work, _ in found), [v for _, leaves in found for v in leaves]
 
 
 def hold(value: Value, count: int = 1) -> None:
