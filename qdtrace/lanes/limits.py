@@ -75,14 +75,17 @@ _AS_FAST_ON_CPU = frozenset({
 }) | _CALLS  # fmt: skip
 """Primitives that XLA's loops on a CPU compute as fast as ours: sines, logarithms and powers take it 5 to 15 times as
 long."""
+_PERMUTING = frozenset({"rev", "transpose"})
+"""Primitives that move each element to another place. XLA's loops on a CPU read there, also those of derivatives; of
+parts of arrays, and of what is put together from them, it makes arrays."""
 
 
 def limits_on_cpu(jaxpr: Any, lanes: int) -> Limits | None:
     """Returns the limits of the jaxpr of one element on a CPU; None if whatever may run for the whole batch does so."""
     opened = compat.open_jaxpr(jaxpr)
     every = list(compat.all_eqns(opened.eqns))
-    is_fast = {e.primitive.name for e in every} <= _AS_FAST_ON_CPU
-    return None if is_fast and _is_streamed(opened, every, lanes, ROW_ON_CPU) else CPU
+    is_fast = {e.primitive.name for e in every} <= _AS_FAST_ON_CPU | _PERMUTING
+    return None if is_fast and _is_streamed(opened, every, lanes, ROW_ON_CPU, _PERMUTING) else CPU
 
 
 def limits_on_gpu(jaxpr: Any, lanes: int, varies: Collection[Any]) -> Limits | None:
@@ -146,16 +149,18 @@ def _is_of_rows(eqns: Sequence[Any], lanes: int, stored: int = 0) -> bool:
     return is_for_elements and is_small and sum(n for n in sizes if n >= LONG) > sum(sizes) / 2
 
 
-def _is_streamed(jaxpr: Any, every: Sequence[Any], lanes: int, least: int) -> bool:
+def _is_streamed(
+    jaxpr: Any, every: Sequence[Any], lanes: int, least: int, besides: frozenset[str] = frozenset()
+) -> bool:
     """Returns whether a jaxpr does arithmetic on rows of `least` elements or more, with few sums, and makes no larger.
 
-    `every` has its equations, inner ones too.
+    `every` has its equations, inner ones too, which may be primitives named in `besides`, too.
 
     What an optimiser of array operations has as one loop over all lanes is limited by memory, and so is its derivative,
     which this package would compute by two more passes.
     """
     row = max((v.aval.size for v in (*jaxpr.invars, *jaxpr.outvars)), default=0)
-    if not is_of_rows(every) or row < least or lanes * row >= MOST_IN_BATCH:
+    if not is_of_rows(every, besides) or row < least or lanes * row >= MOST_IN_BATCH:
         return False
     names = [e.primitive.name for e in every]
     is_small = all(largest_result(e).size <= row for e in every if e.outvars)

@@ -40,10 +40,13 @@ over 8 x 8 gain nothing."""
 _FOR_SCALARS = FACTORISATIONS | {"custom_lin", "custom_vjp_call"}
 
 
-def is_of_rows(items: Iterable[JaxprEqn]) -> bool:
-    """Returns whether items compute on elements of rows, and with sums and extremes of them, alone: nothing loops."""
+def is_of_rows(items: Iterable[JaxprEqn], besides: frozenset[str] = frozenset()) -> bool:
+    """Returns whether items compute on elements of rows, and with sums and extremes of them, alone: nothing loops.
+
+    They may be primitives named in `besides`, too.
+    """
     names = {e.primitive.name for e in compat.all_eqns(tuple(items))}
-    return bool(names) and names <= _OF_ROWS
+    return bool(names) and names <= _OF_ROWS | besides
 
 
 def is_mostly_of_rows(items: Iterable[JaxprEqn], least: int) -> bool:

@@ -97,6 +97,31 @@ def test_long_sorts_of_a_gpu(f: Any, n: int, is_batched: bool) -> None:
 
 
 @pytest.mark.cpu
+@pytest.mark.parametrize(
+    ("f", "found"),
+    [
+        (lambda b: b.T * b, "xla"),
+        (lambda b: jnp.flip(b, 0) + jnp.rot90(b), "xla"),
+        (lambda b: b.reshape(4, 2, 2, 4).transpose(2, 0, 3, 1).reshape(8, 8) ** 2, "xla"),
+        (lambda b: b.T * jnp.sin(b), "llvm"),
+        (lambda b: (b.T * b).sum(0), "llvm"),
+        (lambda b: jnp.roll(b, 1, 0) * b, "llvm"),
+        (lambda b: jnp.concatenate([b, b.T]), "llvm"),
+    ],
+    ids=["transposed", "flipped", "interleaved", "sines", "sums", "rolled", "larger"],
+)
+def test_arithmetic_on_permuted_elements_is_for_the_batch(f: Any, found: str) -> None:
+    """What XLA has in one loop with its derivative; not what it is slower at, nor parts of arrays."""
+    b = jnp.linspace(-1.0, 1.0, 20 * 64).reshape(20, 8, 8)
+    assert generators(f, b) == [found]
+
+    def slope(vmap: Any) -> jax.Array:
+        return jax.grad(lambda x: jnp.sum(vmap(f)(x) ** 2))(b)
+
+    np.testing.assert_allclose(slope(qd.vmap), slope(jax.vmap), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.cpu
 def test_a_row_says_who_works_and_why() -> None:
     (task,) = qd.jit(lambda a: qd.vmap(product)(a)).lower(matrices(32)).tasks
     assert (task.name, task.bounds, task.codegen) == ("product.batch_of_5", (0, 5), "xla")
