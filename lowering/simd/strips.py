@@ -101,9 +101,13 @@ def _copies(trips: int, width: int) -> int:
 
 
 def _walks(lanes: LaneFacts, loop: Eqn, width: int) -> bool:
-    """Returns whether a loop accesses each lane's record element by element, and its trips may be copied."""
+    """Returns whether a loop accesses each lane's record element by element, and its trips may be copied.
+
+    Where a user asked for a number of trips at a time, it stays. `False`, as of sweeps of derivatives, only keeps what
+    a loop stores from becoming scalars.
+    """
     (body,) = loop.blocks
-    if loop.params.get("unroll") is not None or may_fail(body.eqns):
+    if loop.params.get("unroll") not in (None, False) or may_fail(body.eqns):
         return False
     if any(e.blocks or e.primitive is CELL for e in body.eqns):
         return False

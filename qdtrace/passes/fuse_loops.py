@@ -11,11 +11,11 @@ Before:  for k in 0:i32 : 64:i32 : 1:i32        After:  for k in 0:i32 : 64:i32 
 The memory pass then hands the element on in a register, and the array goes if nothing else reads it. A loop moves up
 to an earlier one if both run for the same elements, and each array that one of them writes and the other touches is
 accessed at the index of the loop alone, in one place of its indices: then no trip meets the element of another one.
-What they carry are sums, products and extremes, which each trip reads once; a loop that goes the other way carries
-nothing. What lies between may not touch what the later loop writes, or write what it touches; equations that this one
-needs move along, if they touch no memory, and so do single stores to its private arrays, which nothing else reads
-there. A loop that only fills private arrays goes down, to the first that touches them, where its store is dead or the
-start of a sum.
+What they carry are sums, products and extremes, which each trip reads once; or one of them only moves elements, and
+loses nothing where trips of the other one wait for each other. A loop that goes the other way carries nothing. What
+lies between may not touch what the later loop writes, or write what it touches; equations that this one needs move
+along, if they touch no memory, and so do single stores to its private arrays, which nothing else reads there. A loop
+that only fills private arrays goes down, to the first that touches them, where its store is dead or the start of a sum.
 
 Threads, which keep no rows (`Machine.keeps_rows`), fuse nests as well, from outside to inside: `for k: for m: ...` and
 another such nest share their trips over `k`, and then what those hold is fused. Arrays become rows of the trips, or
@@ -53,6 +53,8 @@ NEST = 512
 """The same for loops that hold loops: these share more than registers hold, and each array is memory of the device."""
 LARGE = 1 << 12
 """Elements of a private array from which on loops stay apart: fused, more of them would be alive together."""
+LIGHT = 4
+"""The most operations of a trip that moves an element, about as many as it takes to store it and load it again."""
 FAR = 256
 """Equations between two loops that are looked at."""
 _PLAIN = (LOAD, STORE, ACCUM)
@@ -78,6 +80,10 @@ class _Facts:
     """Facts about an equation and those inside of it, which are found once."""
 
     is_fusible: bool
+    combines: bool
+    """True if a loop carries nothing but sums, products and extremes: each lane of a vector along it has a part."""
+    moves: bool
+    """True if a loop carries nothing, and computes little besides its loads and stores."""
     touches: set[Var]
     """References that it accesses."""
     writes: set[Var]
@@ -121,6 +127,8 @@ class _Fuser(Rebuilder):
             every = [eqn, *walk_inside(eqn)]
             self._facts[eqn] = _Facts(
                 _is_fusible(eqn, self._nests),
+                eqn.primitive is FOR and _combines(eqn.blocks[0]),
+                eqn.primitive is FOR and not eqn.outvars and _moves(eqn.blocks[0]),
                 set(touched(every)),
                 set(written(every)),
                 any(not e.primitive.effects <= _MEMORY for e in every),
@@ -175,10 +183,13 @@ class _Fuser(Rebuilder):
             return False
         if first != second and (other.outvars or not _is_reversed(first, second)):
             return False
+        facts = self._of(one), self._of(other)
+        if not all(f.combines for f in facts) and not any(f.moves for f in facts):
+            return False
         holds = any(e.blocks for loop in (one, other) for e in loop.blocks[0].eqns)
-        if holds and self._of(one).touches.isdisjoint(self._of(other).touches):
+        if holds and facts[0].touches.isdisjoint(facts[1].touches):
             return False  # nothing to hand on, and what each has of its own would be alive together
-        if self._of(one).operations + self._of(other).operations > (NEST if holds else MOST):
+        if sum(f.operations for f in facts) > (NEST if holds else MOST):
             return False
         accesses = [(e, index) for e in walk_inside(one) if e.primitive.is_access]
         accesses += [(e, its) for e in walk_inside(other) if e.primitive.is_access]
@@ -193,18 +204,25 @@ class _Fuser(Rebuilder):
 
 
 def _is_fusible(eqn: Eqn, nests: bool) -> bool:
-    """Returns whether an equation is a loop of plain operations that carries what trips combine, each once; with
-    `nests` also if it holds such loops."""
+    """Returns whether an equation is a loop of plain operations; with `nests` also if it holds such loops."""
     if not _is_counted(eqn):
         return False
     every = list(walk_inside(eqn))
     if any(is_local(ref) and ref_type(ref).size > LARGE for ref in touched(every)):
         return False
-    if not all(
+    return all(
         nests and _is_counted(e) if e.blocks else not e.primitive.effects or e.primitive in _PLAIN for e in every
-    ):
-        return False
-    body = eqn.blocks[0]
+    )
+
+
+def _moves(body: Block) -> bool:
+    """Returns whether the trips of a loop without results do little besides loads and stores."""
+    others = [e for e in body.eqns if not e.primitive.is_access]
+    return not any(e.blocks for e in others) and sum(e.primitive.cost for e in others) <= LIGHT
+
+
+def _combines(body: Block) -> bool:
+    """Returns whether a loop carries sums, products and extremes, which each trip reads once."""
     made = {v: e for e in body.eqns for v in e.outvars}
     read = [a for e in body.eqns for a in e.invars] + list(body.results)
     for carry, result in zip(body.params[1:], body.results, strict=True):

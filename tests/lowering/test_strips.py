@@ -172,12 +172,18 @@ def test_random_walks():
 
 KEPT = {
     "a step of two": "0:i32 : 40:i32 : 2:i32", "few trips": "0:i32 : 3:i32 : 1:i32",
+    "a number that a user asked for": "0:i32 : 40:i32 : 1:i32 [unroll=4]",
+    "one, too": "0:i32 : 40:i32 : 1:i32 [unroll=1]",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("bounds", KEPT.values(), ids=KEPT)
 def test_loops_that_stay(bounds: str):
     assert stripped(parse_program(SUM.format(m=40, bounds=bounds)), 16) is None
+
+
+def test_a_sweep_that_keeps_states_is_in_strips():
+    assert stripped(parse_program(SUM.format(m=40, bounds="0:i32 : 40:i32 : 1:i32 [unroll=false]")), 16) is not None
 
 
 def test_checks_behind_strips_keep_their_numbers():

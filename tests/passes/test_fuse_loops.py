@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from qdtrace.passes.fuse_loops import MOST, FuseLoops
+from qdtrace.passes.fuse_loops import LIGHT, MOST, FuseLoops
 from tests.passes.harness import changes, check, parsed, unchanged
 
 fuse = FuseLoops()
@@ -101,23 +101,53 @@ APART = {
         "  d: f32 = add c b",
         "  yield d",
     ),
-    "a running sum": (
-        f"s: f32 = for m in {UP} carry c = 0.0:f32",
-        "  b: f32 = load row m",
-        "  d: f32 = add c b",
-        "  store y d i m",
-        "  yield d",
-    ),
-    "a carry that is no sum": (
-        f"s: f32 = for m in {UP} carry c = 0.0:f32",
-        "  b: f32 = load row m",
-        "  d: f32 = sub b c",
-        "  yield d",
-    ),
     "a write between": ("store row 7.0:f32 2:i32", f"for m in {UP}", "  b: f32 = load row m", "  store y b i m"),
     "a read between": (f"for m in {UP}", "  store row 7.0:f32 m"),
     "a branch": (f"for m in {UP}", "  b: f32 = load row m", "  p: bool = lt b 0.0:f32", "  if p", "    store y b i m"),
 }
+
+
+RECURRENCES = {
+    "a running sum": ("  d: f32 = add c {v}", "  store y d i {k}", "  yield d"),
+    "a carry that is no sum": ("  d: f32 = sub {v} c", "  yield d"),
+    "a carry that is read twice": ("  e: f32 = mul c c", "  d: f32 = add e {v}", "  store y d i {k}", "  yield d"),
+}
+
+
+def recurrence(which: str, k: str, v: str) -> list[str]:
+    return [line.format(k=k, v=v) for line in RECURRENCES[which]]
+
+
+@pytest.mark.parametrize("way", [UP, DOWN], ids=["up", "down"])
+@pytest.mark.parametrize("which", RECURRENCES)
+def test_a_recurrence_reads_what_another_loop_moves(which: str, way: str) -> None:
+    """One that would go the other way stays, as its trips wait for each other."""
+    own = ("  b: f32 = load row {}", *recurrence(which, "{}", "b"))
+    given = text(*COPY, f"s: f32 = for m in {way} carry c = 0.0:f32", *(e.format("m") for e in own))
+    if way == DOWN:
+        unchanged(fuse, given)
+    else:
+        loop = f"s: f32 = for k in {UP} carry c = 0.0:f32"
+        check(fuse, given, text(COPY[0], loop, *COPY[2:], *(e.format("k") for e in own)))
+
+
+@pytest.mark.parametrize("which", RECURRENCES)
+def test_a_recurrence_is_read_by_a_loop_that_moves(which: str) -> None:
+    first = (MADE, f"s: f32 = for k in {UP} carry c = 0.0:f32", "  a: f32 = load x i k")
+    body = ("  store row a k", *recurrence(which, "k", "a"))
+    check(
+        fuse,
+        text(*first, *body, f"for m in {DOWN}", "  b: f32 = load row m", "  store x b i m"),
+        text(*first, *body[:-1], "  b: f32 = load row k", "  store x b i k", body[-1]),
+    )
+
+
+@pytest.mark.parametrize("which", RECURRENCES)
+def test_a_recurrence_stays_apart_from_what_has_vectors_along_the_row(which: str) -> None:
+    computed = [f"  w{k}: f32 = sqrt {f'w{k - 1}' if k else 'a'}" for k in range(LIGHT + 1)]
+    own = ("  b: f32 = load row m", *recurrence(which, "m", "b"))
+    loop = (*COPY[:-1], *computed, f"  store row w{LIGHT} k")
+    unchanged(fuse, text(*loop, f"s: f32 = for m in {UP} carry c = 0.0:f32", *own))
 
 
 @pytest.mark.parametrize("which", APART)
