@@ -107,8 +107,9 @@ def test_long_sorts_of_a_gpu(f: Any, n: int, is_batched: bool) -> None:
         (lambda b: (b.T * b).sum(0), "llvm"),
         (lambda b: jnp.roll(b, 1, 0) * b, "llvm"),
         (lambda b: jnp.concatenate([b, b.T]), "llvm"),
+        (lambda b: jnp.outer(b[0], b[1]), "llvm"),
     ],
-    ids=["transposed", "flipped", "interleaved", "sines", "sums", "rolled", "larger"],
+    ids=["transposed", "flipped", "interleaved", "sines", "sums", "rolled", "larger", "rows"],
 )
 def test_arithmetic_on_permuted_elements_is_for_the_batch(f: Any, found: str) -> None:
     """What XLA has in one loop with its derivative; not what it is slower at, nor parts of arrays."""
@@ -119,6 +120,23 @@ def test_arithmetic_on_permuted_elements_is_for_the_batch(f: Any, found: str) ->
         return jax.grad(lambda x: jnp.sum(vmap(f)(x) ** 2))(b)
 
     np.testing.assert_allclose(slope(qd.vmap), slope(jax.vmap), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize(
+    ("f", "found"),
+    [
+        (lambda r: r[:, None] * r, "llvm"),
+        (lambda r: jnp.kron(r, r), "llvm"),
+        (lambda r: jnp.tanh(r[:, None] - r), "xla"),
+        (lambda r: 2 * r * r[::-1], "xla"),
+    ],
+    ids=["outer", "kron", "tanh", "row"],
+)
+def test_outer_products_are_for_lanes(f: Any, found: str) -> None:
+    """Where their derivative sums along both axes, and nothing takes long to compute twice."""
+    r = jnp.linspace(-1.0, 1.0, 20 * 12).reshape(20, 12)
+    assert generators(f, r) == [found]
 
 
 @pytest.mark.cpu
