@@ -20,6 +20,7 @@ from qdtrace.api import jit
 from qdtrace.errors import TraceValueError, boundary
 from qdtrace.lanes.batch import chosen_split, placed, run_split
 from qdtrace.lanes.cache import compiled_for
+from qdtrace.lanes.levels import along_levels
 from qdtrace.lanes.plan import (
     IN_PLACE,
     REFERENCE,
@@ -204,6 +205,13 @@ def _map(mapping: Mapping, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_
         whole = ((k, slot, placed(found[k], slot.order.index(0), plan.sizes[0])) for k, slot in mapped)
         values.update((k, as_weak(x) if slot.weak else x) for k, slot, x in whole)
         return jax.tree.unflatten(plan.tree, [values[k] for k in range(len(found))])
+    levels = along_levels(plan, mapping, args, kwargs)
+    if levels is not None and levels.is_product:
+        plan = replace(plan, sizes=known(plan.sizes))
+        values = _unmapped(mapping, plan, *as_values((args, kwargs)))
+        found = zip(levels.batched(plan.slots, plan.sizes), plan.slots, strict=True)
+        values.update((k, as_weak(x) if s.weak else x) for k, (x, s) in enumerate(found) if s is not None)
+        return jax.tree.unflatten(plan.tree, [values[k] for k in range(len(plan.slots))])
     with mode_for(slot.dtype for slot in plan.slots if slot is not None):
         outs = [None if slot is None or slot.is_float0 else empty(slot.shape, slot.dtype) for slot in plan.slots]
     values = _unmapped(mapping, plan, args, kwargs)
@@ -214,7 +222,7 @@ def _map(mapping: Mapping, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_
         for index in loop.over(mapping.f):
             indices: Any = (index,) if len(plan.sizes) == 1 else index
             try:
-                ys = jax.tree.leaves(_lane(mapping, parts, indices, most))
+                ys = jax.tree.leaves(_lane(mapping, parts, indices, most)) if levels is None else levels.lane(indices)
             finally:
                 context.lanes = None
             for out, slot, y in zip(outs, plan.slots, ys, strict=True):
@@ -259,9 +267,7 @@ def _parts(args: Any, kwargs: Any) -> tuple[list[Part], Any]:
     return [Part(x) for x in leaves], tree
 
 
-def _lane(
-    mapping: Mapping, parts: tuple[list[Part], Any], indices: tuple[Any, ...], most: Sequence[int] = ()
-) -> Any:
+def _lane(mapping: Mapping, parts: tuple[list[Part], Any], indices: tuple[Any, ...], most: Sequence[int] = ()) -> Any:
     """Runs one element: the first index selects here, the others in the `qd.vmap` that is called inside.
 
     It copies arguments of up to `most` elements, where that says something of each of them.

@@ -71,7 +71,7 @@ def _plan(lanes: LaneFacts, target: Target, options: EmitOptions) -> Plan:
         lanes, sums = LaneFacts(facts, analyse_uniformity(facts.task)), find_sums(facts, limits)
     if shape.row is not None:
         lanes = LaneFacts(facts, analyse_uniformity(facts.task, shape.row.uniform))
-    accumulation = plan_accumulation(facts, sums, limits, shape.width, in_order=options.deterministic)
+    accumulation = plan_accumulation(facts, sums, limits, shape.width, shape.row, in_order=options.deterministic)
     if not options.thread_copies:
         accumulation = replace(accumulation, thread_copies=Slot())
     divergence = choose_divergence(facts, lanes, shape, accumulation, target, options)

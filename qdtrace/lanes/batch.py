@@ -81,7 +81,7 @@ def run_split(plan: Plan, split: Split, given: Sequence[Value], f: Callable[...,
     known.update((v, (x, None)) for v, x in zip(jaxpr.constvars, compat.constants_of(plan.element), strict=True))
     if split.once is not None:
         operands = [known[v] for v in split.once.invars]
-        known.update(zip(split.once.outvars, _run_once(split.once, operands, f), strict=True))
+        known.update(zip(split.once.outvars, run_once(split.once, operands, f), strict=True))
     for stage, part in zip(split.stages, jaxprs_of(split.stages, split.jaxpr.outvars), strict=True):
         operands = [known[v] for v in part.invars]
         if stage.batched:
@@ -92,7 +92,7 @@ def run_split(plan: Plan, split: Split, given: Sequence[Value], f: Callable[...,
     return [known[v] if isinstance(v, compat.Var) else (v.val, None) for v in split.jaxpr.outvars]
 
 
-def _run_once(part: Any, operands: Sequence[Value], f: Callable[..., Any]) -> list[Value]:
+def run_once(part: Any, operands: Sequence[Value], f: Callable[..., Any]) -> list[Value]:
     """Runs what no lane differs in: by XLA where arrays are for libraries, and by one lane elsewhere."""
     if is_for_library(part):
         return _batched(part, operands, [None] * len(part.outvars), 1, named(f, 1))

@@ -68,7 +68,7 @@ _BESIDE_FACTORS = frozenset({
 })  # fmt: skip
 """Primitives beside factors that groups have rules for."""
 _SUMS = frozenset({"reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_prod", "reduce_sum"})
-_AS_FAST_ON_CPU = frozenset({
+AS_FAST_ON_CPU = frozenset({
     "abs", "add", "add_any", "and", "broadcast_in_dim", "clamp", "convert_element_type", "copy", "div", "eq", "exp",
     "ge", "gt", "integer_pow", "is_finite", "le", "logistic", "lt", "max", "min", "mul", "ne", "neg",
     "not", "or", "reshape", "rsqrt", "select_n", "sign", "sqrt", "square", "squeeze", "stop_gradient", "sub", "tanh",
@@ -76,7 +76,7 @@ _AS_FAST_ON_CPU = frozenset({
 """Primitives that XLA's loops on a CPU compute as fast as ours: sines, logarithms and powers take it 5 to 15 times as
 long."""
 _FUNCTIONS = frozenset({"exp", "logistic", "tanh"})
-"""Those of them that take long enough that a kernel and its reverse, which compute both, lose by it."""
+"""Primitives among these that take long enough that a kernel and its reverse, which compute both, lose by it."""
 _PERMUTING = frozenset({"rev", "transpose"})
 """Primitives that move each element to another place. XLA's loops on a CPU read there, also those of derivatives; of
 parts of arrays, and of what is put together from them, it makes arrays."""
@@ -87,7 +87,7 @@ def limits_on_cpu(jaxpr: Any, lanes: int) -> Limits | None:
     opened = compat.open_jaxpr(jaxpr)
     every = list(compat.all_eqns(opened.eqns))
     names = {e.primitive.name for e in every}
-    is_fast = names <= _AS_FAST_ON_CPU | _PERMUTING and not (_grows(opened) and names.isdisjoint(_FUNCTIONS))
+    is_fast = names <= AS_FAST_ON_CPU | _PERMUTING and not (_grows(opened) and names.isdisjoint(_FUNCTIONS))
     return None if is_fast and _is_streamed(opened, every, lanes, ROW_ON_CPU, _PERMUTING) else CPU
 
 

@@ -14,6 +14,7 @@ from jax import lax
 
 from qdtrace.errors import TraceTypeError, TraceValueError, UnsupportedError, user_loc
 from qdtrace.frozen import frozen, mutable
+from qdtrace.lanes.sources import of_caller, of_element, of_mapped
 from qdtrace.trace import compat
 from qdtrace.trace.arguments import as_values
 from qdtrace.trace.buffers import Buffer, content_of
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
+    from qdtrace.lanes.sources import Source
     from qdtrace.trace.context import TraceContext
 
 IN_PLACE = 256
@@ -272,6 +274,8 @@ class Plan:
     tree: Any
     element: Any = None
     """The function of one element as a jaxpr."""
+    sources: Sequence[Source | None] = ()
+    """Origins of its arguments and constants; None for those that functions around it compute."""
 
 
 @mutable
@@ -284,6 +288,8 @@ class _Levels:
     tree: Any
     element: Any = None
     """The innermost function as a jaxpr."""
+    sources: Sequence[Source | None] = ()
+    """Origins of its arguments and constants."""
 
 
 def plan_of(mapping: Mapping, args: Any, kwargs: Any, context: TraceContext) -> Plan:
@@ -292,7 +298,7 @@ def plan_of(mapping: Mapping, args: Any, kwargs: Any, context: TraceContext) -> 
     slots = [
         _slot(element, [axes[k] for axes in levels.axes], levels.sizes) for k, element in enumerate(levels.elements)
     ]
-    return Plan(tuple(levels.sizes), tuple(slots), levels.tree, levels.element)
+    return Plan(tuple(levels.sizes), tuple(slots), levels.tree, levels.element, levels.sources)
 
 
 def _slot(element: Any, axes: list[int | None], sizes: list[int]) -> Slot | None:
@@ -321,9 +327,7 @@ def slot_of(element: Any, axes: Sequence[int | None], sizes: Sequence[int]) -> S
     return Slot(tuple(shape), element.dtype, tuple(order), weak=is_weak(element))
 
 
-def _levels(
-    mapping: Mapping, args: Any, kwargs: Any, context: TraceContext, names: tuple[Any, ...] = ()
-) -> _Levels:
+def _levels(mapping: Mapping, args: Any, kwargs: Any, context: TraceContext, names: tuple[Any, ...] = ()) -> _Levels:
     """Returns the levels of a mapping; `names` are those of the axes around it."""
     leaves, tree = Mapping.flatten(args, kwargs)
     axes = mapping.leaf_axes(args, kwargs)
@@ -346,7 +350,7 @@ def _levels(
     results = jax.tree.unflatten(found.tree, found.elements)
     found.axes.insert(0, _flat_axes(mapping.out_axes, results, "out_axes", "results"))
     found.sizes.insert(0, size)
-    return found
+    return replace(found, sources=of_mapped(found.sources, axes))
 
 
 def _probe(f: Callable[..., Any], args: Any, kwargs: Any, context: TraceContext, names: tuple[Any, ...]) -> _Levels:
@@ -356,13 +360,17 @@ def _probe(f: Callable[..., Any], args: Any, kwargs: Any, context: TraceContext,
     """
     probe = Probe(context, names)
     is_tail = False
+    sources: Sequence[Source | None] = ()
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        nonlocal is_tail
+        nonlocal is_tail, sources
         out = without_cells(f(*args, **kwargs))
         leaves, tree = jax.tree.flatten(out)
         _check_results(leaves)
         is_tail = len(probe.calls) == 1 and probe.calls[0].gave(leaves, tree)
+        if is_tail:
+            call = probe.calls[0]
+            sources = of_caller(call.levels.sources, call.given, jax.tree.leaves((args, kwargs)))
         return out
 
     before, regions = (context.lanes, context.watching), list(context.regions)
@@ -378,9 +386,10 @@ def _probe(f: Callable[..., Any], args: Any, kwargs: Any, context: TraceContext,
         if not set(names).isdisjoint(compat.axes_of(eqn)):
             raise _collective(eqn, names)
     if is_tail and all(map(_is_free, compat.open_jaxpr(closed).eqns)):
-        return probe.calls[0].levels
+        return replace(probe.calls[0].levels, sources=sources)
     elements, tree = jax.tree.flatten(shapes)
-    return _Levels([], [], elements, tree, closed)
+    given = of_element(jax.tree.leaves((args, kwargs)), compat.constants_of(closed))
+    return _Levels([], [], elements, tree, closed, given)
 
 
 def without_cells(results: Any) -> Any:
@@ -390,8 +399,10 @@ def without_cells(results: Any) -> Any:
 
 def _collective(eqn: Any, names: tuple[Any, ...]) -> UnsupportedError:
     name = next(name for name in names if name in compat.axes_of(eqn))
-    instead = "map over `jnp.arange(n)` as well" if eqn.primitive is lax.axis_index_p else (
-        "end the function here, combine the elements' results by jnp, and map a second function; or use jax.vmap"
+    instead = (
+        "map over `jnp.arange(n)` as well"
+        if eqn.primitive is lax.axis_index_p
+        else ("end the function here, combine the elements' results by jnp, and map a second function; or use jax.vmap")
     )
     return UnsupportedError(
         f"`{eqn.primitive.name}` over the axis {name!r} of a qd.vmap: its elements run by themselves, in no order",
@@ -412,6 +423,8 @@ def _check_results(leaves: list[Any]) -> None:
 @mutable
 class _Call:
     levels: _Levels
+    given: list[Any]
+    """Leaves of the arguments."""
     leaves: list[Any]
     tree: Any
 
@@ -430,6 +443,7 @@ class Probe:
 
     def called(self, mapping: Mapping, args: Any, kwargs: Any) -> Any:
         """Runs a called `qd.vmap` by JAX, in one equation, and records its levels."""
+        given, _ = Mapping.flatten(args, kwargs)
         args, kwargs = as_values((args, kwargs))
         levels = _levels(mapping, args, kwargs, self.context, self.names)
 
@@ -442,7 +456,7 @@ class Probe:
         finally:
             self.context.lanes = self
         leaves, tree = jax.tree.flatten(out)
-        self.calls.append(_Call(levels, leaves, tree))
+        self.calls.append(_Call(levels, given, leaves, tree))
         return out
 
 

@@ -39,13 +39,15 @@ class Cut:
     rest: Any
 
 
-def cut(jaxpr: Any, varies: Collection[Any], lanes: Any) -> Cut | None:
+def cut(jaxpr: Any, varies: Collection[Any], lanes: Any, least: int = LEAST, of_all: int = LEAST_OF_ALL) -> Cut | None:
     """Returns the jaxpr of one element in two parts; None where the first is not worth a call of its own.
 
     Args:
         jaxpr: the jaxpr, without loops of this package.
         varies: those of its variables that differ from lane to lane.
         lanes: their number, maybe a symbol.
+        least: the fewest operations of the first part.
+        of_all: the fewest that all lanes save together.
     """
     opened = compat.open_jaxpr(jaxpr)
     same = {v for v in (*opened.invars, *opened.constvars) if v not in varies}
@@ -59,8 +61,8 @@ def cut(jaxpr: Any, varies: Collection[Any], lanes: Any) -> Cut | None:
     first = [e for e, is_once in zip(eqns, once, strict=True) if is_once]
     kept = [v for e in first for v in e.outvars if v in read]
     work = sum(map(work_of, first))
-    saved = work * lanes if isinstance(lanes, int) else LEAST_OF_ALL
-    if work < max(LEAST, PER_READ * sum(v.aval.size for v in kept)) or saved < LEAST_OF_ALL:
+    saved = work * lanes if isinstance(lanes, int) else of_all
+    if work < max(least, PER_READ * sum(v.aval.size for v in kept)) or saved < of_all:
         return None
     given = [*opened.constvars, *opened.invars]
     asked = {v for e in first for v in e.invars if is_var(v)}

@@ -9,6 +9,7 @@ from lowering.llvm.facts import TaskFacts
 from lowering.llvm.options import EmitOptions
 from lowering.llvm.target import Target
 from lowering.simd.emit import emit_task
+from lowering.simd.plan import plan_task
 from lowering.simd.rows import find_row
 from qdtrace.ir.builder import Builder, ref_var, scalar_var
 from qdtrace.ir.program import Task, Var, literal
@@ -185,3 +186,26 @@ def test_loops_keep_to_rows_that_fill_half_of_the_lanes(length: int, found: bool
     assert (f"rows of {length}" in code.reason) == found
     values = np.arange(x.type.size, dtype=np.float32).reshape(x.type.shape)
     agrees(program([x, y], made, [y]), [values, np.zeros((5, length), np.float32)], cuts=(0.03, 0.31, 0.5, 0.81))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("length", [2, 7, 16, 33, 100])
+@pytest.mark.parametrize("op", ["add", "max"])
+def test_sums_of_pairs_by_both_indices(length: int, op: str):
+    """Lanes add to neighbouring elements, and to one of their row; copies for lanes would be no use."""
+    n = 4000 // length
+    x, y = ref_var(F32, (n, length), "x"), ref_var(F32, (length + 3,), "y")
+    z = ref_var(F32, (n,), "z")
+    b, flat = Builder(), scalar_var(I32, "f")
+    with b.block() as block:
+        row, column = decode(b, flat, (n, length))
+        value = b.load(x, row, column)
+        b.accum(y, value, b("add", column, i32(2)), op=op)
+        b.accum(z, b("mul", value, f32(2)), row, op=op)
+    made = Task("range_for", flat, i32(0), i32(n * length), block.close())
+    values = np.random.default_rng(length).integers(-9, 9, (n, length)).astype(np.float32)
+    args = [values, np.ones(length + 3, np.float32), np.zeros(n, np.float32)]
+    agrees(program([x, y, z], made, [y, z]), args, cuts=(0.03, 0.31, 0.5, 0.81), vectors=(None, 1))
+    if length == 100:
+        (column_sums, row_sums) = plan_task(made, Target.named("avx512")).accumulation.slot.parts
+        assert (column_sums.lanes, row_sums.lanes) == (1, 1)

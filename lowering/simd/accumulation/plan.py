@@ -11,14 +11,16 @@ from lowering.simd.accumulation.outer_products import outer_products
 from lowering.tables import CACHE_LINE, round_up
 from qdtrace.analysis.cost import executed
 from qdtrace.frozen import frozen
-from qdtrace.ir.memory import reference
+from qdtrace.ir.memory import indices_of, reference
 from qdtrace.ir.primitives import ACCUM
+from qdtrace.ir.program import ref_type
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from lowering.llvm.facts import TaskFacts
     from lowering.plan.sums import Part, Sums
+    from lowering.simd.descriptions import Row
     from qdtrace.analysis.machine import AccumulationLimits
     from qdtrace.ir.program import Var
 
@@ -72,9 +74,13 @@ class AccumulationPlan:
 
 
 def plan_accumulation(
-    facts: TaskFacts, sums: Sums, limits: AccumulationLimits, width: int, *, in_order: bool = False
-) -> AccumulationPlan:
-    """Returns the plan for vectors of `width` lanes; with `in_order` no sum of floats depends on threads."""
+    facts: TaskFacts, sums: Sums, limits: AccumulationLimits, width: int, row: Row | None = None, *,
+    in_order: bool = False,
+) -> AccumulationPlan:  # fmt: skip
+    """Returns the plan for vectors of `width` lanes; with `in_order` no sum of floats depends on threads.
+
+    Steps keep to a `row`, if there is one.
+    """
     shared = sums.of(Where.SHARED)
     refs = {*sums.atomic, *(part.ref for part in shared)}
     count = executed(facts.task.body, lambda e: int(e.primitive is ACCUM and reference(e) in refs)) if refs else 0
@@ -86,21 +92,35 @@ def plan_accumulation(
     updates_of = {update for product in products for update in product.updates}
     tiled = {part.ref for part in sums.of(Where.COPY) if updates_of.issuperset(facts.effects[part.ref])}
     panels = sum((product.places + 2 * width) * BYTES[MEMORY[product.ref.dtype]] for product in products)
-    slot = _slot(facts, sums, limits, width, tiled)
+    along = {part.ref for part in sums.of(Where.COPY) if _is_along_row(facts, part.ref, row)}
+    slot = _slot(facts, sums, limits, width, tiled | along)
     return AccumulationPlan(sums, slot, lay_out(copied, CACHE_LINE), updates, len(tiled), panels, pieces)
 
 
-def _slot(facts: TaskFacts, sums: Sums, limits: AccumulationLimits, width: int, tiled: Collection[Var]) -> Slot:
+def _is_along_row(facts: TaskFacts, ref: Var, row: Row | None) -> bool:
+    """Returns whether lanes accumulate into neighbouring elements of an array, or all into one element of their row.
+
+    Copies for lanes of an element a row would be cleared and added more often than they are used.
+    """
+    own = facts.task.index
+    if own is None:
+        return False
+    forms = [facts.forms.address(ref_type(ref), indices_of(eqn)).terms for eqn in facts.effects[ref]]
+    in_rows = all(t is own or (row is not None and row.keeps(t)) for terms in forms for t in terms)
+    return in_rows and all(terms and terms.get(own, 0) in (0, 1) for terms in forms)
+
+
+def _slot(facts: TaskFacts, sums: Sums, limits: AccumulationLimits, width: int, alone: Collection[Var]) -> Slot:
     """Returns the slot: sums of registers, then copies, each with a spare element per lane for inactive lanes.
 
-    Arrays that only outer products are accumulated into, `tiled`, need no copies for lanes.
+    Those `alone` need no copies for lanes: their lanes meet elements in rows, or outer products are accumulated alone.
     """
     if facts.task.kind == "serial":
         return Slot()
     parts: list[Part] = sums.of(Where.REGISTERS)
     room = limits.lane_bytes
     for part in sums.of(Where.COPY):
-        lanes = 1 if part.ref in tiled else width
+        lanes = 1 if part.ref in alone else width
         while lanes > 1 and (part.nbytes * lanes > room or facts.work < limits.copy_work * part.size * lanes):
             lanes //= 2
         room -= part.nbytes * lanes if lanes > 1 else 0
