@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import jax
@@ -25,12 +26,16 @@ from qdtrace.trace.indexing import ParsedIndex, as_array, as_value, cast_value, 
 from qdtrace.trace.lengths import known, recording
 from qdtrace.trace.operators import INPLACE
 from qdtrace.trace.placement import too_large
+from qdtrace.trace.several import several
+from qdtrace.trace.spread import load_several, parts_to_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
 
     from jax.typing import ArrayLike
+
+    from qdtrace.trace.several import Several
 
 
 class Buffer(MemoryHandle):
@@ -94,12 +99,21 @@ class Buffer(MemoryHandle):
     def __getitem__(self, key: object, /) -> jax.Array:
         if key is Ellipsis and self.shape and not self._is_array("b[i]"):
             return as_element(self.__jax_array__())
+        if (places := _several(self, key)) is not None:
+            return load_several(self, key, places, functools.partial(_load, self))
         access = _marked_access(self, key, "b[i]")
         return _load(self, access) if access else self.__jax_array__()[_jax_key(key, self.shape)]
 
     def __setitem__(self, key: object, value: object, /) -> None:
         context = current("b[i] = v")
         note_write(self)
+        if (places := _several(self, key)) is not None:
+            for access, part, change in parts_to_store(self, key, places, value):
+                if change is None:
+                    _store(self, access, part)
+                else:
+                    _update(self, access, change.loaded, part, change.delta, in_place=change.in_place)
+            return
         access = _marked_access(self, key)
         if access is None:
             _assign_part(self, key, value, "set")
@@ -107,30 +121,14 @@ class Buffer(MemoryHandle):
         note_element_store(access.operands)
         pending = context.sums.pop(id(value), None)
         if pending is None:
-            value = cast_value(value, self.dtype, access.shape, "a store")
-            emit(markers.store_p, self.handle, value, *access.operands, slices=access.slices)
+            _store(self, access, cast_value(value, self.dtype, access.shape, "a store"))
             return
         in_place = pending.statement is not None and pending.statement.is_storing()
-        if in_place and self.dtype == jnp.bool_:
-            raise TraceTypeError.here(
-                "`b[k] += v` needs a buffer of numbers, got bool",
-                help="use qd.atomic_or(b, k, v), or write `b[k] = b[k] | v` where each iteration has its own k",
-            )
         delta = cast_value(pending.value, self.dtype, access.shape, "an accumulation")
         if pending.negate:
             delta = lax.neg(jnp.asarray(delta))
         total = cast_value(value, self.dtype, access.shape, "an accumulation")
-        emit(
-            markers.update_p,
-            self.handle,
-            pending.loaded,
-            total,
-            delta,
-            *access.operands,
-            slices=access.slices,
-            op="add",
-            in_place=in_place,
-        )
+        _update(self, access, pending.loaded, total, delta, in_place=in_place)
 
     def __iter__(self) -> NoReturn:
         raise TraceTypeError.here(
@@ -219,6 +217,28 @@ def _load(buffer: Buffer, access: ParsedIndex) -> jax.Array:
     return as_element(emit(markers.load_p, buffer.handle, *access.operands, slices=access.slices))
 
 
+def _several(buffer: Buffer, key: object) -> Several | None:
+    """Returns the accesses of an index that is not one; None for one, and where whole-array code takes any index."""
+    return None if buffer._is_array("b[i]") else several(key, buffer.shape)  # pyright: ignore[reportPrivateUsage]
+
+
+def _store(buffer: Buffer, access: ParsedIndex, value: object) -> None:
+    emit(markers.store_p, buffer.handle, value, *access.operands, slices=access.slices)
+
+
+def _update(
+    buffer: Buffer, access: ParsedIndex, loaded: jax.Array, total: object, delta: object, *, in_place: bool
+) -> None:
+    """Records `b[k] += v`; `in_place` where one statement loads, adds and stores."""
+    if in_place and buffer.dtype == jnp.bool_:
+        raise TraceTypeError.here(
+            "`b[k] += v` needs a buffer of numbers, got bool",
+            help="use qd.atomic_or(b, k, v), or write `b[k] = b[k] | v` where each iteration has its own k",
+        )
+    known = {"slices": access.slices, "op": "add", "in_place": in_place}
+    emit(markers.update_p, buffer.handle, loaded, total, delta, *access.operands, **known)
+
+
 def _assign(buffer: Buffer, value: object) -> None:
     emit(markers.assign_p, buffer.handle, cast_value(value, buffer.dtype, buffer.shape, "a store"))
 
@@ -297,20 +317,27 @@ class AtIndex(StrictAttributes):
             raise TraceTypeError.here(
                 f"`.at[].{op}` needs a buffer of numbers, got bool", help="use qd.atomic_or or atomic_and"
             )
-        access = _marked_access(buffer, key)
+        places = _several(buffer, key)
+        access = _marked_access(buffer, key) if places is None else places
         if access is None:
             _assign_part(buffer, key, value, method)
-        else:
+            return given_back(buffer, method, 3)
+        if op != "add" and jnp.issubdtype(buffer.dtype, jnp.complexfloating):
+            raise TraceTypeError.here(
+                f"`.at[].{op}` needs a buffer of real numbers in a loop, got {buffer.dtype}",
+                help="store the new value, `b[i] = f(b[i], v)`, where each iteration has its own element",
+            )
+        value = cast_value(value, buffer.dtype, access.shape, "an accumulation", op)
+        if method == "subtract":
+            value = lax.neg(jnp.asarray(value))
+        if isinstance(access, ParsedIndex):
             note_element_store(access.operands)
-            if op != "add" and jnp.issubdtype(buffer.dtype, jnp.complexfloating):
-                raise TraceTypeError.here(
-                    f"`.at[].{op}` needs a buffer of real numbers in a loop, got {buffer.dtype}",
-                    help="store the new value, `b[i] = f(b[i], v)`, where each iteration has its own element",
-                )
-            value = cast_value(value, buffer.dtype, access.shape, "an accumulation", op)
-            if method == "subtract":
-                value = lax.neg(jnp.asarray(value))
-            emit(markers.accum_p, buffer.handle, value, *access.operands, slices=access.slices, op=op)
+            parts = [(access, value)]
+        else:
+            keys = (parse_index(k, buffer.shape) for k in access.keys)
+            parts = [*zip(keys, access.split(value), strict=True)]
+        for one, part in parts:
+            emit(markers.accum_p, buffer.handle, part, *one.operands, slices=one.slices, op=op)
         return given_back(buffer, method, 3)
 
 

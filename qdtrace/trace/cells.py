@@ -19,6 +19,8 @@ from qdtrace.trace.handles import MemoryHandle
 from qdtrace.trace.indexing import ParsedIndex, as_array, as_value, cast_value, parse_index, whole
 from qdtrace.trace.operators import INPLACE, of_content
 from qdtrace.trace.placement import cell_without_loop
+from qdtrace.trace.several import several
+from qdtrace.trace.spread import load_several, parts_to_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,10 +65,18 @@ class Cell(MemoryHandle):
         return self._load(whole(self.shape))
 
     def __getitem__(self, key: object, /) -> jax.Array:
-        return self._load(parse_index(key, self.shape))
+        if (places := several(key, self.shape)) is None:
+            return self._load(parse_index(key, self.shape))
+        return load_several(self, key, places, self._load)
 
     def __setitem__(self, key: object, value: object, /) -> None:
-        self._store(parse_index(key, self.shape), value)
+        if (places := several(key, self.shape)) is None:
+            self._store(parse_index(key, self.shape), value)
+            return
+        for access, part, change in parts_to_store(self, key, places, value):
+            if change is not None and change.in_place:  # places that meet all count
+                part = self._load(access) + change.delta
+            self._store(access, part)
 
     def _load(self, access: ParsedIndex) -> jax.Array:
         return as_scalar(emit(markers.lget_p, self._handle, *access.operands, slices=access.slices))

@@ -137,6 +137,26 @@ def variable_of(tracer: object) -> Any:
     return getattr(tracer, "val", None)
 
 
+def number_of(value: object) -> int | None:
+    """Returns the integer that a value is, also one that its trace knows; None for any other value."""
+    found = variable_of(value)
+    if isinstance(value, Tracer) and not isinstance(found, Literal):
+        return None
+    number = np.asarray(found.val if isinstance(value, Tracer) else value)
+    return int(number) if number.ndim == 0 and number.dtype.kind in "iu" else None
+
+
+def made_of(tracer: object) -> tuple[str, tuple[object, ...], Mapping[str, object]]:
+    """Returns the name of the operation that made a traced value, its operands and parameters.
+
+    ("", (), {}) where nobody knows, for an operation with effects, and for one of several results of one.
+    """
+    made = getattr(tracer, "parent", None)
+    if made is None or made.effects or len(made.outvars) != 1:
+        return "", (), {}
+    return made.primitive.name, tuple(made.in_tracers), made.params
+
+
 def without_dead_code(jaxpr: AnyJaxpr) -> Jaxpr:
     """Returns the open jaxpr without equations that no result depends on, as `jax.jit` compiles it."""
     opened: Any = open_jaxpr(jaxpr)

@@ -11,10 +11,10 @@ import itertools
 import weakref
 from contextvars import ContextVar
 from dataclasses import field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from qdtrace.errors import QdError, TraceValueError, user_loc
-from qdtrace.frozen import mutable
+from qdtrace.frozen import frozen, mutable
 from qdtrace.trace import compat
 from qdtrace.trace.diagnosis.results import Unused
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from qdtrace.trace.compat import Primitive
     from qdtrace.trace.inplace import Statement
 
+T = TypeVar("T")
 _uids = itertools.count()
 LANE = "qd.vmap"
 """User-visible name of a loop whose body is a function of one element."""
@@ -67,6 +68,15 @@ class PendingSum:
     """The statement that made it, if that has the form `place += value`."""
 
 
+@frozen
+class Loaded:
+    """An array that one index loaded: the index as it was given, the keys of its accesses and their values."""
+
+    key: object
+    keys: tuple[tuple[object, ...], ...]
+    values: tuple[jax.Array, ...]
+
+
 @mutable(eq=False)
 class TraceContext:
     """State of one trace."""
@@ -79,6 +89,8 @@ class TraceContext:
     """Predicate of the `qd.when` that closed with the last operation."""
     sums: dict[int, PendingSum] = field(default_factory=dict)
     """Sums that in-place operators made and nobody stored yet, by identity, while they live."""
+    loads: dict[int, Loaded] = field(default_factory=dict[int, Loaded])
+    """Arrays that one index loaded from several places, by identity."""
     leftovers: dict[int, object] = field(default_factory=dict[int, object])
     """Values that loops, now closed, left in Python variables (by identity)."""
     borrowed: dict[int, object] = field(default_factory=dict[int, object])
@@ -188,15 +200,24 @@ class TraceContext:
 
     def note_sum(self, result: object, pending: PendingSum) -> None:
         """Remembers what a sum was made of, no longer than somebody holds it."""
-        key = id(result)
-        self.sums[key] = pending
-        weakref.finalize(result, self.sums.pop, key, None).atexit = False
+        _note(self.sums, result, pending)
+
+    def note_loads(self, result: object, loaded: Loaded) -> None:
+        """Remembers what an array was loaded from, no longer than somebody holds it."""
+        _note(self.loads, result, loaded)
 
     def release(self) -> None:
         """Drops every traced value."""
         self.leftovers.clear()
         self.sums.clear()
+        self.loads.clear()
         self.closed_when = None
+
+
+def _note(table: dict[int, T], result: object, what: T) -> None:
+    key = id(result)
+    table[key] = what
+    weakref.finalize(result, table.pop, key, None).atexit = False
 
 
 def left_open(region: OpenRegion, loc: Loc | None) -> TraceValueError:

@@ -15,7 +15,7 @@ from jax import lax
 from qdtrace.errors import TraceIndexError, TraceTypeError, TraceValueError
 from qdtrace.frozen import frozen
 from qdtrace.trace.compat import Tracer
-from qdtrace.trace.diagnosis.access import integer_for, new_axis_in, slice_in, vector_in
+from qdtrace.trace.diagnosis.access import integer_for, new_axis_in, slice_in
 from qdtrace.trace.dtypes import as_jax, default_dtype, is_too_wide, mode_for
 from qdtrace.trace.lengths import as_length
 from qdtrace.trace.markers import Slices, sliced_shape
@@ -80,7 +80,7 @@ def is_simple(key: object) -> bool:
 
 def parse_index(key: object, shape: tuple[int, ...]) -> ParsedIndex:
     """Returns the access that `b[key]` means for a buffer or cell of this shape."""
-    keys = _fill(key if isinstance(key, tuple) else (key,), shape)
+    keys = filled(key if isinstance(key, tuple) else (key,), shape)
     slices: list[tuple[int, int, int] | None] = []
     operands: list[jax.Array | np.integer] = []
     for axis, (k, n) in enumerate(zip(keys, shape, strict=True)):
@@ -92,7 +92,7 @@ def parse_index(key: object, shape: tuple[int, ...]) -> ParsedIndex:
     return ParsedIndex(tuple(slices), tuple(operands))
 
 
-def _fill(keys: tuple[object, ...], shape: tuple[int, ...]) -> list[object]:
+def filled(keys: tuple[object, ...], shape: tuple[int, ...]) -> list[object]:
     """Returns one key an axis: `...` and missing trailing axes become full slices."""
     dots = [i for i, k in enumerate(keys) if k is Ellipsis]
     if len(dots) > 1:
@@ -117,18 +117,23 @@ def too_many_indices(given: int, shape: tuple[int, ...]) -> TraceIndexError:
 def _static_slice(k: slice, axis: int, n: int) -> tuple[int, int, int]:
     parts = (k.start, k.stop, k.step)
     if not all(x is None or is_static_int(x) for x in parts):
-        raise TraceTypeError.here(f"the slice of axis {axis} needs static integers", help=slice_in())
-    if k.step is not None and k.step < 1:
         raise TraceTypeError.here(
-            f"the slice of axis {axis} needs a positive step, got {k.step}", help="load forwards, then use jnp.flip"
+            f"the slice of axis {axis} needs a length that is known while tracing", help=slice_in()
         )
+    if k.step is not None and k.step < 1:
+        raise TraceTypeError.here(f"the slice of axis {axis} needs a step other than 0", help="leave it out for 1")
     start, stop, step = k.indices(n)
     return start, max(start, stop), step
 
 
+def is_integer(k: object) -> bool:
+    """Returns whether a value is an array, of any shape, of integers."""
+    dtype = getattr(k, "dtype", None)
+    return dtype is not None and _rank(dtype) == 1
+
+
 def _is_integer_scalar(k: object) -> bool:
-    dtype, shape = getattr(k, "dtype", None), getattr(k, "shape", None)
-    return dtype is not None and shape == () and _rank(dtype) == 1
+    return getattr(k, "shape", None) == () and is_integer(k)
 
 
 def _index_operand(k: Any, axis: int, shape: tuple[int, ...]) -> Any:
@@ -147,11 +152,11 @@ def _index_operand(k: Any, axis: int, shape: tuple[int, ...]) -> Any:
     if _is_integer_scalar(k):
         wide = k.dtype in (np.int32, np.int64, np.uint32, np.uint64)
         return k if wide else lax.convert_element_type(k, np.int32)
-    if np.ndim(k) > 0:
-        is_mask = getattr(k, "dtype", None) == np.bool_
+    is_mask = getattr(k, "dtype", None) == np.bool_
+    if np.ndim(k) > 0 and (is_mask or is_integer(k)):
         raise TraceTypeError.here(
             f"the index of axis {axis} must be a scalar, got shape {np.shape(k)}{' of bools' if is_mask else ''}",
-            help=MASKED if is_mask else vector_in(axis, np.shape(k), len(shape)),
+            help=MASKED if is_mask else "index with one element of it at a time, `x[k[j]]`, in a loop",
         )
     raise TraceTypeError.here(
         f"the index of axis {axis} must be an integer, got {getattr(k, 'dtype', type(k).__name__)}", help=integer_for(k)

@@ -28,12 +28,12 @@ def two_dots(m):
 
 def vector_index(m, k):
     for i in qd.range(4):
-        m[k] = m[i, 0]
+        qd.atomic_add(m, (k, i), 1)
 
 
-def negative_step(m):
+def no_step(m):
     for i in qd.range(4):
-        m[i] = m[i, ::-1]
+        m[i] = m[i, ::0]
 
 
 def wrong_shape(m):
@@ -158,14 +158,14 @@ an index may hold one `...`
     (vector_index, TraceTypeError, (M, K,), """
 the index of axis 0 must be a scalar, got shape (4,)
   at FILE:2 in vector_index
-      m[k] = m[i, 0]
-help: take its elements one by one: `for j in range(4):` and, indented, `m[k[j]] = v[j]`
+      qd.atomic_add(m, (k, i), 1)
+help: index with one element of it at a time, `x[k[j]]`, in a loop
 """),
-    (negative_step, TraceTypeError, (M,), """
-the slice of axis 1 needs a positive step, got -1
-  at FILE:2 in negative_step
-      m[i] = m[i, ::-1]
-help: load forwards, then use jnp.flip
+    (no_step, TraceTypeError, (M,), """
+the slice of axis 1 needs a step other than 0
+  at FILE:2 in no_step
+      m[i] = m[i, ::0]
+help: leave it out for 1
 """),
     (wrong_shape, TraceTypeError, (M,), """
 a store needs a value of shape (3,), got (2,)

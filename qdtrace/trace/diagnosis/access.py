@@ -12,7 +12,6 @@ from qdtrace.tracebacks import user_frame
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-
 _NAMES = "kjmnpqrs"
 _INDICES = "i, j, k, l, m, n, p, q"
 
@@ -34,7 +33,7 @@ def new_axis_in(rank: int) -> str:
 
 
 def slice_in() -> str:
-    """Returns advice for a slice with traced bounds in the user's running statement."""
+    """Returns advice for a slice of unknown length in the user's running statement."""
     node = _running_subscript()
     traced = [] if node is None else [k for k in _keys(node) if isinstance(k, ast.Slice) and not _is_static(k)]
     if node is None or len(traced) != 1:
@@ -42,11 +41,12 @@ def slice_in() -> str:
     (part,) = traced
     name, keys, used = ast.unparse(node.value), _keys(node), {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
     k = next(name for name in _NAMES if name not in used)
-    width = _width(part)
-    if width is not None and part.lower is not None and isinstance(node.ctx, ast.Load):
-        at = ast.BinOp(part.lower, ast.Add(), ast.Name(k))
-        one = _bracketed(name, [at if key is part else key for key in keys])
-        return f"load the elements one by one: `jnp.stack([{one} for {k} in range({width})])`"
+    if (width := _width(part)) is not None and part.lower is not None:
+        window = ast.Slice(ast.Name(k), ast.parse(f"{k} + {width}", mode="eval").body)
+        place = _bracketed(name, [window if key is part else key for key in keys])
+        return (
+            f"load where it begins once, so that its length is known: `{k} = {ast.unparse(part.lower)}`, then `{place}`"
+        )
     stop = f"{name}.shape[{keys.index(part)}]" if part.upper is None else ast.unparse(part.upper)
     bounds = [ast.unparse(part.lower) if part.lower else "0" if part.step else "", stop]
     bounds.append(ast.unparse(part.step) if part.step else "")
@@ -66,23 +66,12 @@ def _width(part: ast.Slice) -> int | None:
             return None
 
 
-def vector_in(axis: int, shape: Sequence[int], rank: int) -> str:
-    """Returns advice for an array of this shape as the index of an axis, in the user's running statement."""
+def place_or_rows_in(rank: int) -> str:
+    """Returns advice for `b[place]` with as many numbers as b has axes, in the user's running statement."""
     node = _running_subscript()
-    keys = [] if node is None else _keys(node)
-    if node is None or len(shape) != 1 or len(keys) <= axis or ast.unparse(keys[axis]) == "...":
-        return "index with one element of it at a time, `x[k[j]]`, in a loop"
-    name, vector = ast.unparse(node.value), ast.unparse(keys[axis])
-    element = ast.parse(f"{vector}[{(j := next(n for n in 'jkmnpqrs' if n not in vector))}]", mode="eval").body
-    one = _bracketed(name, [element if k is keys[axis] else k for k in keys])
-    if isinstance(node.ctx, ast.Load):
-        each = f"`jnp.stack([{one} for {j} in range({shape[0]})])`"
-    else:
-        each = f"`for {j} in range({shape[0]}):` and, indented, `{one} = v[{j}]`"
-    if len(keys) == 1 and shape[0] == rank:
-        place = f"{name}[{', '.join(f'{vector}[{k}]' for k in range(rank))}]"
-        return f"for the element at that place write `{place}`, for a row of each {each}"
-    return f"take its elements one by one: {each}"
+    name, vector = ("b", "k") if node is None else (ast.unparse(node.value), ast.unparse(node.slice))
+    place = ", ".join(f"{vector}[{k}]" for k in range(rank))
+    return f"for the element at that place write `{name}[{place}]`, for rows `{name}[{vector}, :]`"
 
 
 def integer_for(key: object) -> str:
