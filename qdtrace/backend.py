@@ -157,8 +157,11 @@ def backend(name: str) -> Backend:
             return cast("Backend", make() if maker == name else make(name))
     found = {e.name: e for e in entry_points(group=_GROUP)}
     kinds = [kind for maker in found.keys() & set(_MAKERS.values()) for kind in found[maker].load().kinds]
-    have = ", ".join(sorted({*found, *kinds})) or "none; is the package installed?"
-    raise BackendError(f"needs a backend for {name!r}, found {have}", help="run on the CPU: JAX_PLATFORMS=cpu")
+    have = ", ".join(sorted({*found, *kinds})) or "none"
+    raise BackendError(
+        f"needs a backend for {name!r}, found {have}",
+        help="run on the CPU: JAX_PLATFORMS=cpu" if found else "install the package, which names them: `pip install .`",
+    )
 
 
 def has_masks() -> bool:

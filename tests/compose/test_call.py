@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import operator
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +91,15 @@ def test_a_backend_says_what_it_makes() -> None:
     assert all(cpu.text(task, Options(), dialect) for dialect in cpu.dialects)
     with pytest.raises(qd.BackendError, match="needs a backend for 'abacus', found"):
         backend("abacus")
+
+
+def test_without_the_package_s_metadata_the_fix_is_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("distribution", "entry_points"):
+        monkeypatch.setattr(f"qdtrace.backend.{name}", lambda *_, **__: importlib.metadata.EntryPoints())
+    monkeypatch.setattr(importlib.metadata.EntryPoints, "entry_points", importlib.metadata.EntryPoints(), raising=False)
+    with pytest.raises(qd.BackendError, match="needs a backend for 'cpu', found none") as caught:
+        backend.__wrapped__("cpu")
+    assert caught.value.help == "install the package, which names them: `pip install .`"
 
 
 @pytest.mark.full
