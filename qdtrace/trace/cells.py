@@ -6,17 +6,19 @@ import operator
 from typing import TYPE_CHECKING
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from qdtrace.errors import boundary, user_loc
+from qdtrace.errors import TraceTypeError, boundary, user_loc
 from qdtrace.trace import markers
 from qdtrace.trace.arithmetic import as_scalar
 from qdtrace.trace.context import current, emit, new_uid
 from qdtrace.trace.diagnosis.aliases import note_write
 from qdtrace.trace.diagnosis.results import name_of_result
-from qdtrace.trace.dtypes import as_jax, default_dtype, element_type
+from qdtrace.trace.dtypes import as_jax, default_dtype, element_type, is_key
 from qdtrace.trace.handles import MemoryHandle
 from qdtrace.trace.indexing import ParsedIndex, as_array, as_value, cast_value, parse_index, whole
+from qdtrace.trace.markers import sliced_shape
 from qdtrace.trace.operators import INPLACE, of_content
 from qdtrace.trace.placement import cell_without_loop
 from qdtrace.trace.several import several
@@ -32,7 +34,8 @@ class Cell(MemoryHandle):
     """A mutable value of the running iteration, made by `qd.local`: a scalar or a private array.
 
     `c.value` is its value and `c.value = v` stores; `c += v` and the other in-place operators do, too. Elements of an
-    array are `c[k]`. Operators and functions of JAX take a cell for its value.
+    array are `c[k]`. Operators and functions of JAX take a cell for its value. Of random keys, which are kept as the
+    words that they are made of, `c.value` is the key.
 
     >>> @qd.jit
     ... def digits(n):
@@ -47,10 +50,25 @@ class Cell(MemoryHandle):
     Array([1, 2, 4], dtype=int32)
     """
 
-    __slots__ = ()
+    __slots__ = ("_impl",)
     _noun = "qd.local"
     _how_to_set = "store with `c.value = v`"
     how_to_keep = ".value"
+
+    def __init__(self, handle: jax.Array, impl: str = "") -> None:
+        super().__init__(handle)
+        self._impl = impl
+        """Names the kind of random keys; empty for numbers."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Lengths of the axes; words of keys are none."""
+        return super().shape[:-1] if self._impl else super().shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the elements."""
+        return jax.random.key(0, impl=self._impl).dtype if self._impl else super().dtype
 
     @property
     def value(self) -> jax.Array:
@@ -79,12 +97,24 @@ class Cell(MemoryHandle):
             self._store(access, part)
 
     def _load(self, access: ParsedIndex) -> jax.Array:
-        return as_scalar(emit(markers.lget_p, self._handle, *access.operands, slices=access.slices))
+        loaded = emit(markers.lget_p, self._handle, *access.operands, slices=self._slices(access))
+        return jax.random.wrap_key_data(loaded, impl=self._impl) if self._impl else as_scalar(loaded)
 
     def _store(self, access: ParsedIndex, value: object) -> None:
-        value = cast_value(value, self.dtype, access.shape, "a store")
+        slices, value = self._slices(access), as_value(value)
+        if self._impl:
+            if not is_key(value):
+                raise TraceTypeError.here(
+                    "a qd.local of a random key needs a key",
+                    help="store one: `k.value = jax.random.fold_in(k.value, j)`, or one of `jax.random.split(k.value)`",
+                )
+            value = jax.random.key_data(jnp.asarray(value))
+        value = cast_value(value, self._handle.dtype, sliced_shape(slices), "a store")
         note_write(self)
-        emit(markers.lset_p, self._handle, value, *access.operands, slices=access.slices)
+        emit(markers.lset_p, self._handle, value, *access.operands, slices=slices)
+
+    def _slices(self, access: ParsedIndex) -> markers.Slices:
+        return (*access.slices, (0, self._handle.shape[-1], 1)) if self._impl else access.slices
 
 
 def _inplace(function: Callable[[object, object], object]) -> Callable[[Cell, object], Cell]:
@@ -120,7 +150,7 @@ def local(init: ArrayLike, dtype: DTypeLike | None = None) -> Cell:
     Array([3., 3.], dtype=float32)
 
     Args:
-        init: a number, or an array for a private array of its shape.
+        init: a number or a random key, or an array for a private array of its shape.
         dtype: that of `init` when None; for a Python number JAX's default: f32, i32 or c64, in x64 mode f64, i64 or
             c128.
 
@@ -132,9 +162,17 @@ def local(init: ArrayLike, dtype: DTypeLike | None = None) -> Cell:
     if not context.regions:
         raise cell_without_loop(user_loc())
     init = as_array(init, "qd.local")
+    if dtype is None and is_key(init):
+        words = jax.random.key_data(init)
+        handle = emit(markers.local_p, words, uid=new_uid(), dtype=words.dtype, called=name_of_result())
+        return Cell(handle, str(jax.random.key_impl(init)))
     element = default_dtype(init, "qd.local") if dtype is None else element_type(dtype, "qd.local")
     value = cast_value(init, element, np.shape(init), "the initial value of qd.local")
     return Cell(emit(markers.local_p, as_jax(value), uid=new_uid(), dtype=element, called=name_of_result()))
 
 
-jax.tree_util.register_pytree_node(Cell, lambda c: ((c.handle,), None), lambda _, children: Cell(children[0]))
+def _flattened(cell: Cell) -> tuple[tuple[jax.Array], str]:
+    return (cell.handle,), cell._impl  # pyright: ignore[reportPrivateUsage]
+
+
+jax.tree_util.register_pytree_node(Cell, _flattened, lambda impl, children: Cell(children[0], impl))

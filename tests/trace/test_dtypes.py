@@ -97,22 +97,11 @@ def test_a_given_dtype_stays() -> None:
     assert first(traced, markers.lset_p).invars[1].aval.dtype == np.float32
 
 
-def local_key(k):
-    for i in qd.range(3):
-        qd.local(k[i])
-
-
-def local_keys(k):
-    for _ in qd.range(3):
-        qd.local(k)
-
-
 KEYS = {
     "a buffer": [lambda k: qd.zeros_like(k), lambda k: qd.empty_like(k)],
     "qd.full": [lambda k: qd.full(3, k[0])],
     "qd.zeros": [lambda k: qd.zeros(3, k.dtype)],
     "qd.copy": [lambda k: qd.copy(k)],
-    "qd.local": [local_key, local_keys],
 }
 
 
