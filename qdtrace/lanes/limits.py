@@ -32,6 +32,8 @@ class Limits:
     """Side of a matrix that is factorised, or solved with."""
     spectral: int
     """Side of a matrix whose eigenvalues or singular values are asked for."""
+    eigen: int
+    """The same of a real matrix that need not be symmetric: eigenvalues take each lane its own number of steps."""
     sorted: int
     """Elements of a sorted line, of all operands; `top_k` has three, besides the line its bits and positions.
     A thread moves elements one by one: on an H200 it takes 0.8 to 1.1 of XLA's time below, then 1.2 to 6 times."""
@@ -39,11 +41,11 @@ class Limits:
     """True: equations behind the last loop of a lane are for the whole batch, whatever their size."""
 
 
-CPU = Limits(product=4097, shared=4097, given=512, in_memory=1024, side=17, spectral=17, sorted=1 << 31)
+CPU = Limits(product=4097, shared=4097, given=512, in_memory=1024, side=17, spectral=17, eigen=5, sorted=1 << 31)
 """Measured with AVX-512 and AVX2: docs/design/0045. Lanes sort in 0.01 to 0.3 of XLA's time."""
-GPU = Limits(product=700, shared=256, given=700, in_memory=1024, side=9, spectral=8, sorted=64)
+GPU = Limits(product=700, shared=256, given=700, in_memory=1024, side=9, spectral=8, eigen=8, sorted=64)
 """Measured on an H100, where groups of threads have the work: docs/design/0050."""
-GPU_ALONE = Limits(product=1500, shared=256, given=1500, in_memory=1024, side=12, spectral=8, sorted=64)
+GPU_ALONE = Limits(product=1500, shared=256, given=1500, in_memory=1024, side=12, spectral=8, eigen=8, sorted=64)
 """The same for f64 and complex numbers, which groups do not have, and beside what stays in the loop over lanes.
 Measured on an H200: docs/design/0045."""
 FACTOR_SIDE = 7

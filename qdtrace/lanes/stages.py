@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+import jax.numpy as jnp
 from jax import lax
 
 from qdtrace.frozen import frozen
@@ -196,8 +197,12 @@ def _is_heavy(eqn: Any, varies: Collection[Any] | None, limits: Limits) -> bool:
     name = eqn.primitive.name
     if eqn.primitive in (lax.dot_general_p, lax.conv_general_dilated_p):
         return matrix_multiplications(eqn) >= _least(eqn, varies, limits)
-    side = min(eqn.invars[0].aval.shape[-2:], default=0) if name in FACTORISATIONS or name in SPECTRAL else 0
-    return side >= (limits.spectral if name in SPECTRAL else limits.side)
+    if name not in FACTORISATIONS and name not in SPECTRAL:
+        return False
+    matrix = eqn.invars[0].aval
+    is_real_eigen = name == "eig" and not jnp.issubdtype(matrix.dtype, jnp.complexfloating)
+    least = limits.eigen if is_real_eigen else limits.spectral if name in SPECTRAL else limits.side
+    return min(matrix.shape[-2:], default=0) >= least
 
 
 def _least(eqn: Any, varies: Collection[Any] | None, limits: Limits) -> int:

@@ -62,6 +62,11 @@ def count(x: Any) -> Any:
         (lambda a: lax.fori_loop(0, 3, lambda _, m: m @ a, a), 16, ["llvm"]),
         (jnp.linalg.cholesky, 16, ["llvm"]),
         (jnp.linalg.cholesky, 17, ["xla"]),
+        (jnp.linalg.eigvals, 4, ["llvm"]),
+        (jnp.linalg.eigvals, 5, ["xla"]),
+        (jnp.linalg.eigvalsh, 16, ["llvm"]),
+        (lambda a: jnp.linalg.eigvals(lax.complex(a, a.T)), 5, ["llvm"]),
+        (lambda a: lax.while_loop(lambda m: m[0, 0] > 1, lambda m: m * jnp.linalg.eigvals(m).real, a), 5, ["llvm"]),
         (lambda a: count(jnp.sum(a @ a) ** 2), 20, ["xla", "llvm"]),
         (lambda a: a @ (a * count(a[0, 0])), 20, ["llvm", "xla"]),
         (lambda a: (a @ a) * count((a @ a)[0, 0]) @ a, 20, ["xla", "llvm", "xla"]),
@@ -74,6 +79,15 @@ def test_what_runs_where(f: Any, n: int, found: list[str]) -> None:
     a = matrices(n)
     assert generators(f, a) == found
     assert generators(f, a, array_mapping="lanes") == ["llvm"]
+
+
+@pytest.mark.cpu
+def test_eigenvalues_of_all_lanes_are_those_of_jax() -> None:
+    a = matrices(5, lanes=9)
+    f = lambda a: count(20 * jnp.sum(jnp.abs(jnp.linalg.eig(a @ a)[0])) ** 2)  # noqa: E731
+    np.testing.assert_array_equal(qd.vmap(f)(a), jax.vmap(f)(a))
+    largest = jax.grad(lambda a, over: jnp.sum(over(lambda a: jnp.max(jnp.abs(jnp.linalg.eigvals(a))))(a)))
+    np.testing.assert_allclose(largest(a, qd.vmap), largest(a, jax.vmap), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
