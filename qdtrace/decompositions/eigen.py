@@ -11,8 +11,9 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+from qdtrace.decompositions.entries import at, put, with_columns
 from qdtrace.decompositions.householder import hessenberg, householder_product
-from qdtrace.decompositions.linalg import at, conj, pivot_size, put, squared, with_columns
+from qdtrace.decompositions.linalg import conj, pivot_size, squared
 from qdtrace.errors import UnsupportedError
 from qdtrace.trace.importer.registry import batched, decomposition
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
-from qdtrace.decompositions.linalg import at, conj, is_short, largest_part, loops, put, squared, swap, with_columns
+from qdtrace.decompositions.entries import apart, at, filled, is_short, loops, put, whole, with_columns
+from qdtrace.decompositions.linalg import conj, largest_part, squared, swap
 from qdtrace.decompositions.reflections import of_column, reduced, reflect_columns, reflect_rows
 from qdtrace.trace.importer.registry import batched, decomposition
 
@@ -18,11 +19,13 @@ if TYPE_CHECKING:
 
 
 def triangle(a: Any, count: int, kept: Any = None) -> tuple[Any, Any, Any]:
-    """Returns (reflections below R, factors, order of columns) of the first columns.
+    """Returns (reflections below R, factors, order of columns) of the first columns, maybe as entries.
 
     They are pivoted unless `kept`, the number of leading columns that stay in their place, is None.
     """
-    each = loops(is_short(a))
+    each, order = loops(is_short(a)), jnp.arange(a.shape[1], dtype=jnp.int32)
+    # columns are exchanged with one whose number is traced, which entries do not have
+    a, taus = _with_factors(a, count, is_short(a) and kept is None)
 
     def step(k: Any, state: Any) -> Any:
         a, taus, order = state
@@ -33,7 +36,12 @@ def triangle(a: Any, count: int, kept: Any = None) -> tuple[Any, Any, Any]:
         a, tau = reduced(each, a, k, k)
         return reflect_columns(each, a, k + 1, k, conj(tau), of_column(k)), put(taus, tau, k), order
 
-    return each(0, count, step, (a, jnp.zeros(count, a.dtype), jnp.arange(a.shape[1], dtype=jnp.int32)))
+    return each(0, count, step, (a, taus, order))
+
+
+def _with_factors(a: Any, count: int, as_entries: bool) -> tuple[Any, Any]:
+    """Returns a matrix and so many zeros, both as entries or both as arrays."""
+    return (apart(a), filled((count,), a.dtype)) if as_entries else (a, jnp.zeros(count, a.dtype))
 
 
 def _longest_column(a: Any, k: Any) -> Any:
@@ -47,15 +55,19 @@ def _longest_column(a: Any, k: Any) -> Any:
 
 
 def product(a: Any, taus: Any, columns: int) -> Any:
-    """Returns the first columns of the product of reflections."""
-    count, each = taus.shape[0], loops(is_short(a))
+    """Returns the first columns of the product of reflections, which may be entries."""
+    count, each, shape = taus.shape[0], loops(is_short(a)), (a.shape[0], columns)
+    if is_short(a):
+        a, taus, start = apart(a), apart(taus), filled(shape, a.dtype, diagonal=True)
+    else:
+        start = jnp.eye(*shape, dtype=a.dtype)
 
     def step(j: Any, q: Any) -> Any:
         k = count - 1 - j
         # columns before k are those of the identity still, and zero from row k on
         return reflect_columns(each, q, k, k, at(taus, k), of_column(k, a))
 
-    return each(0, count, step, jnp.eye(a.shape[0], columns, dtype=a.dtype))
+    return whole(each(0, count, step, start))
 
 
 @decomposition("householder_product")
@@ -69,7 +81,8 @@ def householder_product(a: Any, taus: Any) -> Any:
 @batched(2)
 def geqrf(a: Any) -> Any:
     """Returns (reflections below R, factors)."""
-    return triangle(a, min(a.shape))[:2]
+    packed, taus, _ = triangle(a, min(a.shape))
+    return whole(packed), whole(taus)
 
 
 @decomposition("geqp3", ignores={"use_magma": "it chooses a library for GPUs"})
@@ -92,7 +105,7 @@ def qr(a: Any, *, full_matrices: bool, pivoting: bool = False) -> Any:
     count = min(m if jnp.iscomplexobj(a) or pivoting else max(m - 1, 0), n)
     packed, taus, order = triangle(a, count, 0 if pivoting else None)
     kept = m if full_matrices else min(m, n)
-    result = product(packed, taus, kept), jnp.triu(packed[:kept])
+    result = product(packed, taus, kept), jnp.triu(whole(packed)[:kept])
     return (*result, order) if pivoting else result
 
 
@@ -100,7 +113,10 @@ def qr(a: Any, *, full_matrices: bool, pivoting: bool = False) -> Any:
 @batched(2)
 def ormqr(a: Any, taus: Any, c: Any, *, left: bool, transpose: bool) -> Any:
     """Returns a matrix times the product of reflections, or its adjoint, from one side."""
-    count, each = taus.shape[0], loops(is_short(a) and is_short(c))
+    count, are_short = taus.shape[0], is_short(a) and is_short(c)
+    each = loops(are_short)
+    if are_short:
+        a, taus, c = apart(a), apart(taus), apart(c)
 
     def step(j: Any, c: Any) -> Any:
         k = j if left == transpose else count - 1 - j
@@ -108,7 +124,7 @@ def ormqr(a: Any, taus: Any, c: Any, *, left: bool, transpose: bool) -> Any:
         tau = conj(tau) if transpose else tau
         return reflect_columns(each, c, 0, k, tau, v) if left else reflect_rows(each, c, k, tau, v)
 
-    return each(0, count, step, c)
+    return whole(each(0, count, step, c))
 
 
 def _similar(a: Any) -> tuple[Any, Any]:
@@ -122,7 +138,8 @@ def _similar(a: Any) -> tuple[Any, Any]:
         a = reflect_columns(each, a, k + 1, k + 1, conj(tau), of_column(k))
         return reflect_rows(each, a, k + 1, tau, of_column(k)), put(taus, tau, k)
 
-    return each(0, count, step, (a, jnp.zeros(count, a.dtype)))
+    packed, taus = each(0, count, step, _with_factors(a, count, is_short(a)))
+    return whole(packed), whole(taus)
 
 
 @decomposition("hessenberg")

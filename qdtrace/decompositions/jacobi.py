@@ -11,14 +11,26 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 from jax import lax
 
+from qdtrace.decompositions.entries import (
+    UNROLLED,
+    apart,
+    at,
+    is_short,
+    loops,
+    put,
+    real_dtype,
+    short,
+    whole,
+    with_columns,
+)
 from qdtrace.decompositions.householder import product, triangle
-from qdtrace.decompositions.linalg import UNROLLED, at, conj, is_short, largest_part, loops, put, squared, with_columns
+from qdtrace.decompositions.linalg import conj, largest_part, squared
 from qdtrace.trace.importer.registry import batched, decomposition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from qdtrace.decompositions.linalg import Each
+    from qdtrace.decompositions.entries import Each
 
 MOST_SWEEPS = 15
 """Sweeps of rotations after which entries off the diagonal are taken for rounding: some six are usual."""
@@ -69,7 +81,7 @@ def _products(each: Each, a: Any, p: Any, q: Any) -> tuple[Any, Any]:
         x, y = at(a, i, p), at(a, i, q)
         return sums[0] + conj(x) * y, sums[1] + squared(x), sums[2] + squared(y)
 
-    zero = jnp.zeros((), a.real.dtype)
+    zero = jnp.zeros((), real_dtype(a))
     product, first, second = each(0, a.shape[0], entry, (jnp.zeros((), a.dtype), zero, zero))
     return product, second - first
 
@@ -130,8 +142,9 @@ def eigenpairs(a: Any) -> tuple[Any, Any]:
 
     def sweep(state: Any) -> Any:
         count, _, a, vectors = state
-        state = jnp.zeros((), dtype), a, vectors
-        return count + 1, *_pairs(each, n, lambda p, q, s: _zeroed(p, q, least, *s), state)
+        state = jnp.zeros((), dtype), short(a), short(vectors)
+        number, found = count + 1, _pairs(each, n, lambda p, q, s: _zeroed(p, q, least, *s), state)
+        return number, *map(whole, found)
 
     off = jnp.where(is_finite & (n > 1), scale, 0)
     state = jnp.int32(0), off, a, jnp.eye(n, dtype=a.dtype)
@@ -204,9 +217,14 @@ def _tall_svd(a: Any, full: bool, vectors: bool) -> tuple[Any, Any, Any]:
         c, s, _ = _rotation(difference, 2 * size)
         return _turn(each, a, p, q, c, s, direction), _turn(each, v, p, q, c, s, direction)
 
+    def sweep(_: Any, state: Any) -> Any:
+        a, v = _pairs(each, n, rotate, (as_entries(state[0]), as_entries(state[1])))
+        return whole(a), whole(v)
+
+    as_entries = apart if is_short(a) else lambda x: x
     state = (a, jnp.eye(n, dtype=a.dtype))
     if n > 1:
-        state = lax.fori_loop(0, _sweeps(n, a.dtype), lambda _, s: _pairs(each, n, rotate, s), state)
+        state = lax.fori_loop(0, _sweeps(n, a.dtype), sweep, state)
     a, v = state
     # Squares of small columns underflow; norms relative to the largest entry of the column do not.
     tops = jnp.max(largest_part(a), axis=0)
@@ -217,7 +235,7 @@ def _tall_svd(a: Any, full: bool, vectors: bool) -> tuple[Any, Any, Any]:
         return -falling * scale, a, v
     falling, a, v = _sorted_columns(-norms, a, v)
     packed, taus, _ = triangle(a, n)
-    signs = jnp.where(jnp.diag(packed).real < 0, -1, 1).astype(norms.dtype)
+    signs = jnp.where(jnp.diag(whole(packed)).real < 0, -1, 1).astype(norms.dtype)
     u = product(packed, taus, m if full else n)
     if full and m > n:
         signs = jnp.concatenate([signs, jnp.ones(m - n, signs.dtype)])

@@ -11,43 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from qdtrace.decompositions.entries import UNROLLED, at, put, steps
 from qdtrace.trace import jax_settings
 from qdtrace.trace.importer.registry import batched, decomposition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    Each = Callable[[Any, Any, Callable[[Any, Any], Any], Any], Any]
-    """A loop: first number, the one behind the last, body of a number and the state, state."""
-
-UNROLLED = 6
-"""Steps over at most this many rows or columns are written out."""
-WRITTEN_OUT = 24
-"""Most entries of a matrix whose reflections and rotations are written out: loops over more are as fast, and compile in
-a third of the time."""
 TILE = 4
 """Sums that one loop of a longer decomposition makes, which share what it loads."""
-
-
-def steps(count: int, body: Callable[[Any, Any], Any], state: Any) -> Any:
-    """Runs a `fori_loop`, written out when short; `body` sees a Python int then."""
-    return loops(count <= UNROLLED)(0, count, body, state)
-
-
-def is_short(a: Any) -> bool:
-    """Returns whether reflections and rotations of a matrix are written out, entry by entry."""
-    return a.size <= WRITTEN_OUT
-
-
-def loops(written: bool) -> Each:
-    """Returns `fori_loop`, or what writes its steps out."""
-    return _written_loop if written else lax.fori_loop
-
-
-def _written_loop(first: int, last: int, body: Callable[[Any, Any], Any], state: Any) -> Any:
-    for k in range(first, last):
-        state = body(k, state)
-    return state
 
 
 def written_out(a: Any) -> Any:
@@ -65,28 +37,6 @@ def outer(u: Any, v: Any) -> Any:
 def pivot_size(x: Any) -> Any:
     """Returns the size that LAPACK compares to find a pivot: |re| + |im|, which is cheaper than the modulus."""
     return jnp.abs(x.real) + jnp.abs(x.imag) if jnp.iscomplexobj(x) else jnp.abs(x)
-
-
-def at(a: Any, *index: Any) -> Any:
-    """Returns an element. Indices are in range: `a[i, j]` has equations for those that count from the end."""
-    return lax.dynamic_slice(a, index, (1,) * a.ndim, allow_negative_indices=False).reshape(())
-
-
-def put(a: Any, x: Any, *index: Any) -> Any:
-    """Returns the array with an element replaced. Indices are in range: `a.at[i, j].set(x)` has a test of that."""
-    return lax.dynamic_update_slice(a, x.reshape((1,) * a.ndim), index, allow_negative_indices=False)
-
-
-def with_columns(
-    each: Each, a: Any, rows: tuple[Any, Any], p: Any, q: Any, change: Callable[[Any, Any], tuple[Any, Any]]
-) -> Any:
-    """Returns a matrix with entries of columns p and q changed in pairs, from first of `rows` to before the last."""
-
-    def row(i: Any, a: Any) -> Any:
-        x, y = change(at(a, i, p), at(a, i, q))
-        return put(put(a, x, i, p), y, i, q)
-
-    return each(*rows, row, a)
 
 
 def conj(x: Any) -> Any:

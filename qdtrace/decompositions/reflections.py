@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
-from qdtrace.decompositions.linalg import at, conj, largest_part, put, squared
+from qdtrace.decompositions.entries import at, put, real_dtype
+from qdtrace.decompositions.linalg import conj, largest_part, squared
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from qdtrace.decompositions.linalg import Each
+    from qdtrace.decompositions.entries import Each
 
 
 def reduced(each: Each, a: Any, top: Any, k: Any) -> tuple[Any, Any]:
     """Returns (a, tau): column k is a real number at row `top`, with a sign as in LAPACK, and the reflection whose
     adjoint makes it so below."""
-    m, alpha, zero = a.shape[0], at(a, top, k), jnp.zeros((), a.real.dtype)
+    m, alpha, zero = a.shape[0], at(a, top, k), jnp.zeros((), real_dtype(a))
     below = each(top + 1, m, lambda i, x: jnp.maximum(x, largest_part(at(a, i, k))), zero)
     largest = jnp.maximum(below, largest_part(alpha))
     scale = jnp.where(largest > 0, largest, jnp.ones_like(largest))

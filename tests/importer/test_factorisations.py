@@ -11,6 +11,8 @@ from jax._src.lax import linalg as private
 from jax.lax import linalg
 
 import qdtrace as qd
+from qdtrace.trace import compat
+from qdtrace.trace.importer.registry import decomposition_of
 from tests.importer.harness import check, imported
 
 RNG = np.random.default_rng(13)
@@ -201,6 +203,20 @@ def test_eigenvectors_of_matrices_that_are_not_random(width, kind, n) -> None:
     assert (abs(a @ v - v * w[:, None]).max((1, 2)) <= most * abs(a).max((1, 2))).all()
     assert abs(adjoint(v) @ v - np.eye(n)).max() <= most
     assert (np.diff(w) >= 0).all()
+
+
+@pytest.mark.parametrize("name", ["svd", "eigh", "qr", "geqrf", "hessenberg"])
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64])
+def test_entries_of_what_is_written_out_are_moved_by_no_equation(name, dtype) -> None:
+    params = {
+        "svd": {"full_matrices": True, "compute_uv": True}, "eigh": {"lower": True}, "qr": {"full_matrices": True}
+    }.get(name, {})  # fmt: skip
+    known = decomposition_of(name)
+    assert known is not None
+    jaxpr = jax.make_jaxpr(lambda a: known.run(a, **params))(np.zeros((4, 4), dtype))
+    assert all(e.primitive.name != "dynamic_update_slice" for e in compat.all_eqns(jaxpr.eqns))
+    loops = jax.make_jaxpr(lambda a: known.run(a, **params))(np.zeros((7, 7), dtype))
+    assert any(e.primitive.name == "dynamic_update_slice" for e in compat.all_eqns(loops.eqns))
 
 
 @pytest.mark.full
