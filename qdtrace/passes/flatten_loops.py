@@ -230,7 +230,12 @@ class _Flattener(Rebuilder):
         ]
         total, *others = indices
         for k, size in zip(others, ref_type(reference(eqn)).shape[1:], strict=True):
-            total = self("add", self("mul", total, literal(size, DType.i32)), k)
+            if isinstance(total, Literal):  # at once: straight code has thousands of accesses at constant indices
+                row = int(total.value) * size
+                is_known = isinstance(k, Literal)
+                total = literal(row + int(k.value), DType.i32) if is_known else self("add", k, literal(row, DType.i32))
+            else:
+                total = self("add", self("mul", total, literal(size, DType.i32)), k)
         return total
 
 

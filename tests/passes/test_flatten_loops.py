@@ -46,6 +46,8 @@ def test_private_arrays_have_one_axis_and_one_index(way: object) -> None:
             "    v: f32 = load x i k m",
             "    store a v k m",
             "w: f32 = load a 2:i32 i",
+            "t: f32 = load a 2:i32 3:i32",
+            "store y t i 0:i32 1:i32",
             "store y w i 0:i32 0:i32",
         ),
         text(
@@ -54,9 +56,10 @@ def test_private_arrays_have_one_axis_and_one_index(way: object) -> None:
             *DIGITS,
             "  v: f32 = load x i k m",
             "  store a v e",
-            "f: i32 = mul 2:i32 8:i32",
-            "g: i32 = add f i",
+            "g: i32 = add i 16:i32",
             "w: f32 = load a g",
+            "t: f32 = load a 19:i32",
+            "store y t i 0:i32 1:i32",
             "store y w i 0:i32 0:i32",
         ),
     )
