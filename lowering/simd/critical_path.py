@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from qdtrace.ir.primitives import ADD, CELL, DIV, LOAD, MUL, SQRT, SUB
+from qdtrace.ir.primitives import ADD, CELL, DIV, FOR, LOAD, MUL, SQRT, SUB
 from qdtrace.ir.program import Literal, Var
 from qdtrace.ir.walk import used_in_block, walk_inside
 
@@ -61,7 +61,8 @@ class _Paths:
         """Length of the chain from a carried value to each variable that depends on one."""
         self._fused: dict[Var, int] = {}
         for block in loop.blocks:
-            self._length.update(dict.fromkeys(block.params, 0))
+            # the number of a trip is known: what follows from it alone waits for nothing
+            self._length.update(dict.fromkeys(block.params[loop.primitive is FOR :], 0))
             self._visit(block)
         self.length = max([self._of(a) for a in loop.blocks[-1].results], default=-1)
 

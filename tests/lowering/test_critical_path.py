@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -75,6 +76,13 @@ def test_what_does_not_depend_on_carried_values_does_not_wait() -> None:
     lines = ["b: f32 = load x k", "d: f32 = sub b a", "e: f32 = mul d d", "f: f32 = mul e d", "s: f32 = add c0 f"]
     assert to_fill(loop(lines, ["s"])) < 3
     assert to_fill(loop(["d: f32 = mul a a"], ["a"])) == 0
+
+
+def test_the_number_of_a_trip_is_known() -> None:
+    names = "bcdefg"
+    powers = [f"{after}: f32 = mul {before} a" for before, after in pairwise(names)]
+    lines = ["b: f32 = load x k", *powers, f"s: f32 = add c0 {names[-1]}"]
+    assert to_fill(loop(lines, ["s"])) < 2
 
 
 def test_through_branches() -> None:
