@@ -18,6 +18,7 @@ from lowering.simd.accumulation.shared import update
 from lowering.simd.inner.emit import emit_for
 from lowering.simd.interleave import plan_stores, settle_stores
 from lowering.simd.pieces import count_pieces
+from lowering.simd.selects import emit_select
 from qdtrace.analysis.index.affine import Quotient
 from qdtrace.ir.program import Literal
 
@@ -40,6 +41,11 @@ def _select(f: LaneFrame, eqn: Eqn) -> None:
     f.env[out] = f.each(
         out.dtype, lambda v: f.text.op(f"select i1 {bit}, {kind} {f.vector_of(a, v)}, {kind} {f.vector_of(b, v)}")
     )
+
+
+def _select_alone(f: LaneFrame, eqn: Eqn) -> None:
+    if not emit_select(f, eqn):
+        rules.elementwise(f, eqn)
 
 
 def _lane_max(f: LaneFrame, eqn: Eqn) -> None:
@@ -101,7 +107,7 @@ def _is_index(f: LaneFrame, atom: Atom, row: Row) -> bool:
 
 
 _SHARED: dict[str, Rule] = {"accum": accum, "atomic": atomic, "for": emit_for}
-SCALAR_RULES: Mapping[str, Rule] = {**rules.RULES, **_SHARED}
+SCALAR_RULES: Mapping[str, Rule] = {**rules.RULES, **_SHARED, "select": _select_alone}
 LANE_RULES: Mapping[str, Rule] = {
     **SCALAR_RULES, "select": _select, "div": _div, "rem": _rem, "shift_right_logical": _rem, "and": _rem,
     "load": memory.load, "store": memory.store, "cell": private.allocate, "bound": checks.bound, "check": checks.check,
