@@ -38,8 +38,12 @@ BUSY = 0.9
 """Fraction of lanes active in a divergent loop. Fractions of nested loops multiply."""
 INNER_GUESS = 8
 """Trip count that is assumed for inner loops of unknown length."""
-REFILLED = 0.6
-"""Time of lanes that are refilled, relative to masks (measured for walks over trees: 0.45 to 0.63)."""
+REFILLED, BLENDED = 0.65, 0.9
+"""Time of lanes that are refilled, relative to masks, with registers for masks and without.
+
+Measured for walks over trees: 0.64 and 0.67 with AVX-512; 1.02 and 1.03 with AVX2, whose accesses are made for idle
+lanes, too.
+"""
 SCALAR_PORTS = 4
 """Operations that scalar code begins in one cycle."""
 TAKEN = 0.7
@@ -58,8 +62,9 @@ def one_lane_is_faster(lanes: LaneFacts, target: Target, width: int, along: Mapp
         return False
     gathered, stall = GATHERED if target.has_gathers else LOADED, STALL if target.has_masks else LONG_STALL
     found = _Estimate(lanes, width, gathered, stall, along).block(lanes.facts.task.body, 1.0, GUESS)
-    refilled = find_refill(lanes, target, reduces=True) is not None
-    return found.lane * (REFILLED if refilled else 1) > found.scalar
+    refill = find_refill(lanes, target, reduces=True)
+    refilled = 1.0 if refill is None else REFILLED if target.has_masks else BLENDED
+    return found.lane * refilled > found.scalar
 
 
 def _pushes(lanes: LaneFacts, eqn: Eqn) -> bool:
