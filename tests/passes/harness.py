@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,11 +40,30 @@ def check(transform: Transform, before: str, after: str) -> Program:
     return got
 
 
+def rewrites(transform: Transform) -> Callable[[str], Program]:
+    """As `check`, of one text: the pass takes out the lines that begin with `-` and puts in those with `+`."""
+
+    def one(text: str) -> Program:
+        return check(transform, _without(text, "+", "-"), _without(text, "-", "+"))
+
+    return one
+
+
+def _without(text: str, left_out: str, kept: str) -> str:
+    lines = [line for line in text.split("\n") if not line.startswith(left_out)]
+    return "\n".join(" " * line.startswith(f"{kept} ") + line.removeprefix(kept) for line in lines)
+
+
 def unchanged(transform: Transform, text: str) -> None:
     """The pass gives back the same object."""
     program = parsed(text)
     got = transform(program)
     assert got is program, print_program(got)
+
+
+def keeps(transform: Transform) -> Callable[[str], None]:
+    """As `unchanged`, with the pass first."""
+    return functools.partial(unchanged, transform)
 
 
 def changes(transform: Transform, text: str) -> bool:

@@ -13,7 +13,7 @@ from qdtrace.ir.printer import print_program
 from qdtrace.ir.verify import verify_program
 from qdtrace.passes.by_name import pass_named
 from tests.passes.fusion_cases import INJECTIVE, SHARED, program, task
-from tests.passes.harness import arguments, assert_same_bits, check, parsed
+from tests.passes.harness import arguments, assert_same_bits, parsed, rewrites
 
 if TYPE_CHECKING:
     from qdtrace.ir.program import Program
@@ -58,31 +58,20 @@ PASSED = "v: f32 = load x i; store t v {0}; w: f32 = load t {0}; u: f32 = mul w 
 
 
 def test_the_text() -> None:
-    check(
-        CONTRACT,
-        """
+    rewrites(CONTRACT)("""
 program p(x: ref[f32,8], z: ref[f32,8])
-  buffer y: ref[f32,8]
+- buffer y: ref[f32,8]
   range_for i in 0:i32 : 8:i32
++   y: cell[f32] = cell[dtype=f32, shape=()]
     a: f32 = load x i
-    store y a i
-    b: f32 = load y i
+-   store y a i
+-   b: f32 = load y i
++   store y a
++   b: f32 = load y
     c: f32 = mul b b
     store z c i
   return z
-""",
-        """
-program p(x: ref[f32,8], z: ref[f32,8])
-  range_for i in 0:i32 : 8:i32
-    y: cell[f32] = cell[dtype=f32, shape=()]
-    a: f32 = load x i
-    store y a
-    b: f32 = load y
-    c: f32 = mul b b
-    store z c i
-  return z
-""",
-    )
+""")
 
 
 @pytest.mark.parametrize("name", INJECTIVE)
@@ -230,35 +219,23 @@ FILL = "  range_for f in 0:i32 : 256:i32\n    store t 7.0:f32 f\n"
 
 
 def test_the_initial_content_is_seen() -> None:
-    check(
-        CONTRACT,
-        """
+    rewrites(CONTRACT)("""
 program p(x: ref[f32,4x2], z: ref[f32,4])
-  buffer y: ref[f32,4x2] = 5.0:f32
+- buffer y: ref[f32,4x2] = 5.0:f32
   buffer o: ref[f32,4] = 2.0:f32
   range_for i in 0:i32 : 4:i32
++   y: cell[f32,2] = cell[dtype=f32, shape=(2)]
++   for m in 0:i32 : 2:i32 : 1:i32
++     store y 5.0:f32 m
     a: f32 = load x i 1:i32
-    accum[op=add] y a i 1:i32
+-   accum[op=add] y a i 1:i32
++   accum[op=add] y a 1:i32
     for k in 0:i32 : 2:i32 : 1:i32
-      b: f32 = load y i k
+-     b: f32 = load y i k
++     b: f32 = load y k
       accum[op=add] z b i
   return z
-""",
-        """
-program p(x: ref[f32,4x2], z: ref[f32,4])
-  buffer o: ref[f32,4] = 2.0:f32
-  range_for i in 0:i32 : 4:i32
-    y: cell[f32,2] = cell[dtype=f32, shape=(2)]
-    for m in 0:i32 : 2:i32 : 1:i32
-      store y 5.0:f32 m
-    a: f32 = load x i 1:i32
-    accum[op=add] y a 1:i32
-    for k in 0:i32 : 2:i32 : 1:i32
-      b: f32 = load y k
-      accum[op=add] z b i
-  return z
-""",
-    )
+""")
 
 
 def test_an_initial_value_is_stored_first() -> None:

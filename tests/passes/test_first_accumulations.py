@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qdtrace.passes.first_accumulations import FirstAccumulations
-from tests.passes.harness import check, unchanged
+from tests.passes.harness import check, keeps, unchanged
 
 first = FirstAccumulations()
 INITIAL = "ref[f32,4] = 0.0:f32"
@@ -120,11 +120,13 @@ def test_it_stays_behind_another_use() -> None:
 
 
 def test_parameters_stay() -> None:
-    unchanged(
-        first,
-        "program p(x: ref[f32,4], y: ref[f32,4])\n  range_for i in 0:i32 : 4:i32\n    a: f32 = load x i\n"
-        "    accum[op=add] y a i\n  return y\n",
-    )
+    keeps(first)("""
+program p(x: ref[f32,4], y: ref[f32,4])
+  range_for i in 0:i32 : 4:i32
+    a: f32 = load x i
+    accum[op=add] y a i
+  return y
+""")
 
 
 def test_one_of_two_buffers() -> None:

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from qdtrace.passes.fuse_loops import LIGHT, MOST, FuseLoops
-from tests.passes.harness import changes, check, parsed, unchanged
+from tests.passes.harness import changes, check, parsed, rewrites, unchanged
 
 fuse = FuseLoops()
 N = 8
@@ -34,34 +34,29 @@ def test_a_chain_is_one_loop_in_the_direction_of_the_first(way: str) -> None:
 
 
 def test_sums_and_extremes_are_carried_together() -> None:
-    check(
-        fuse,
-        text(
-            *COPY,
-            f"s: f32 = for m in {UP} carry c = 0.0:f32",
-            "  b: f32 = load row m",
-            "  d: f32 = add c b",
-            "  yield d",
-            f"t: f32 = for n in {UP} carry e = 1.0:f32",
-            "  f: f32 = load row n",
-            "  g: f32 = max f e",
-            "  yield g",
-            "h: f32 = add s t",
-            "store y h i 0:i32",
-        ),
-        text(
-            COPY[0],
-            f"s: f32, t: f32 = for k in {UP} carry c = 0.0:f32, e = 1.0:f32",
-            *COPY[2:],
-            "  b: f32 = load row k",
-            "  d: f32 = add c b",
-            "  f: f32 = load row k",
-            "  g: f32 = max f e",
-            "  yield d, g",
-            "h: f32 = add s t",
-            "store y h i 0:i32",
-        ),
-    )
+    rewrites(fuse)("""
+program p(x: ref[f32,4x8], y: ref[f32,4x8])
+  range_for i in 0:i32 : 4:i32
+    row: cell[f32,8] = cell[dtype=f32, shape=(8)]
+-   for k in 0:i32 : 8:i32 : 1:i32
++   s: f32, t: f32 = for k in 0:i32 : 8:i32 : 1:i32 carry c = 0.0:f32, e = 1.0:f32
+      a: f32 = load x i k
+      store row a k
+-   s: f32 = for m in 0:i32 : 8:i32 : 1:i32 carry c = 0.0:f32
+-     b: f32 = load row m
++     b: f32 = load row k
+      d: f32 = add c b
+-     yield d
+-   t: f32 = for n in 0:i32 : 8:i32 : 1:i32 carry e = 1.0:f32
+-     f: f32 = load row n
++     f: f32 = load row k
+      g: f32 = max f e
+-     yield g
++     yield d, g
+    h: f32 = add s t
+    store y h i 0:i32
+  return y
+""")
 
 
 def test_what_the_later_loop_needs_moves_in_front() -> None:

@@ -21,7 +21,7 @@ from tests.passes.fusion_harness import (
     same,
     stays,
 )  # fmt: skip
-from tests.passes.harness import check, parsed, unchanged
+from tests.passes.harness import parsed, rewrites, unchanged
 
 # Pairs of tasks.
 
@@ -420,46 +420,29 @@ def test_auto_joins_a_chain() -> None:
 
 
 def test_the_text_of_two_joined_tasks() -> None:
-    check(
-        pass_named("fuse_tasks", AGGRESSIVE),
-        """
+    rewrites(pass_named("fuse_tasks", AGGRESSIVE))("""
 program p(x: ref[f32,8], n: ref[i32])
   buffer y: ref[f32,8]
   buffer z: ref[f32,8]
   range_for i in 0:i32 : e
     head
       e: i32 = load n
++     g: i32 = add e 1:i32
     a: f32 = load x i
     store y a i
-  range_for j in 0:i32 : f
-    head
-      f: i32 = load n
-      g: i32 = add f 1:i32
-    b: f32 = load y j
+- range_for j in 0:i32 : f
+-   head
+-     f: i32 = load n
+-     g: i32 = add f 1:i32
+-   b: f32 = load y j
++   b: f32 = load y i
     c: f32 = mul b b
     h: f32 = convert[dtype=f32] g
     k: f32 = add c h
-    store x k j
+-   store x k j
++   store x k i
   return x
-""",
-        """
-program p(x: ref[f32,8], n: ref[i32])
-  buffer y: ref[f32,8]
-  buffer z: ref[f32,8]
-  range_for i in 0:i32 : e
-    head
-      e: i32 = load n
-      g: i32 = add e 1:i32
-    a: f32 = load x i
-    store y a i
-    b: f32 = load y i
-    c: f32 = mul b b
-    h: f32 = convert[dtype=f32] g
-    k: f32 = add c h
-    store x k i
-  return x
-""",
-    )
+""")
 
 
 def test_one_task_is_left_alone() -> None:

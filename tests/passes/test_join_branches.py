@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qdtrace.passes.join_branches import JoinBranches
-from tests.passes.harness import check, unchanged
+from tests.passes.harness import check, rewrites, unchanged
 
 join = JoinBranches()
 HEAD = "program p(x: ref[f32,8], y: ref[f32,8])\n  range_for i in 0:i32 : 8:i32\n    a: f32 = load x i\n"
@@ -13,26 +13,19 @@ HEAD += "    p: bool = lt a 0.0:f32\n    q: bool = lt a 1.0:f32\n"
 
 
 def test_when_and_otherwise() -> None:
-    check(
-        join,
-        HEAD
-        + """\
+    rewrites(join)("""
+program p(x: ref[f32,8], y: ref[f32,8])
+  range_for i in 0:i32 : 8:i32
+    a: f32 = load x i
+    p: bool = lt a 0.0:f32
+    q: bool = lt a 1.0:f32
     if p
       store y a i
-    if p
+-   if p
     else
       store y 1.0:f32 i
   return y
-""",
-        HEAD
-        + """\
-    if p
-      store y a i
-    else
-      store y 1.0:f32 i
-  return y
-""",
-    )
+""")
 
 
 @pytest.mark.parametrize("first", ["p", "r"])
@@ -51,74 +44,58 @@ def test_a_condition_and_its_negation(first: str) -> None:
 
 
 def test_results_of_the_first_are_known_on_each_side() -> None:
-    check(
-        join,
-        HEAD
-        + """\
-    b: f32 = if p
+    rewrites(join)("""
+program p(x: ref[f32,8], y: ref[f32,8])
+  range_for i in 0:i32 : 8:i32
+    a: f32 = load x i
+    p: bool = lt a 0.0:f32
+    q: bool = lt a 1.0:f32
+-   b: f32 = if p
++   d: f32 = mul a a
++   b: f32, e: f32, f: f32 = if p
       c: f32 = exp a
-      yield c
-    else
-      yield 2.0:f32
-    d: f32 = mul a a
-    e: f32, f: f32 = if p
-      g: f32 = add b d
-      yield g, b
+-     yield c
+-   else
+-     yield 2.0:f32
+-   d: f32 = mul a a
+-   e: f32, f: f32 = if p
+-     g: f32 = add b d
+-     yield g, b
++     g: f32 = add c d
++     h: f32 = add g c
++     store y h i
++     yield c, g, c
     else
       if q
-        store y b i
-      yield b, a
-    if p
-      h: f32 = add e f
-      store y h i
+-       store y b i
+-     yield b, a
+-   if p
+-     h: f32 = add e f
+-     store y h i
++       store y 2.0:f32 i
++     yield 2.0:f32, 2.0:f32, a
     k: f32 = add b e
     accum[op=add] y k i
   return y
-""",
-        HEAD
-        + """\
-    d: f32 = mul a a
-    b: f32, e: f32, f: f32 = if p
-      c: f32 = exp a
-      g: f32 = add c d
-      h: f32 = add g c
-      store y h i
-      yield c, g, c
-    else
-      if q
-        store y 2.0:f32 i
-      yield 2.0:f32, 2.0:f32, a
-    k: f32 = add b e
-    accum[op=add] y k i
-  return y
-""",
-    )
+""")
 
 
 def test_inside_of_joined_branches_and_loops() -> None:
-    check(
-        join,
-        HEAD
-        + """\
+    rewrites(join)("""
+program p(x: ref[f32,8], y: ref[f32,8])
+  range_for i in 0:i32 : 8:i32
+    a: f32 = load x i
+    p: bool = lt a 0.0:f32
+    q: bool = lt a 1.0:f32
     for k in 0:i32 : 2:i32 : 1:i32
       if p
         if q
           store y a i
-      if p
-        if q
+-     if p
+-       if q
           accum[op=add] y a i
   return y
-""",
-        HEAD
-        + """\
-    for k in 0:i32 : 2:i32 : 1:i32
-      if p
-        if q
-          store y a i
-          accum[op=add] y a i
-  return y
-""",
-    )
+""")
 
 
 PAIR = """\

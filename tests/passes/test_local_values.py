@@ -10,7 +10,7 @@ from qdtrace.ir.primitives import FUNCTIONS, PRIMITIVES
 from qdtrace.passes.common_subexpressions import CommonSubexpressions
 from qdtrace.passes.constant_folding import ConstantFolding
 from tests.passes.expressions import expression_program
-from tests.passes.harness import assert_same_results, check, unchanged
+from tests.passes.harness import assert_same_results, check, keeps, rewrites, unchanged
 
 fold = ConstantFolding(fast_math=False)
 cse = CommonSubexpressions()
@@ -63,69 +63,45 @@ def test_every_rounded_name_is_a_primitive() -> None:
 
 
 def test_nothing_to_fold() -> None:
-    unchanged(
-        fold,
-        """
+    keeps(fold)("""
 program p(x: ref[f32])
   serial
     a: f32 = load x
     b: f32 = add a 1.0:f32
     store x b
   return x
-""",
-    )
+""")
 
 
 def test_equal_values_are_shared_across_blocks() -> None:
-    check(
-        cse,
-        """
+    rewrites(cse)("""
 program p(x: ref[f32,8], y: ref[f32,8])
   range_for i in 0:i32 : 8:i32
     a: f32 = load x i
     b: f32 = mul a 2.0:f32
     p: bool = lt a 0.0:f32
     if p
-      c: f32 = mul 2.0:f32 a
-      d: f32 = exp c
+-     c: f32 = mul 2.0:f32 a
+-     d: f32 = exp c
++     d: f32 = exp b
       store y d i
     else
       e: f32 = exp b
-      f: f32 = load x i
-      g: f32 = sub f e
-      h: f32 = sub e f
+-     f: f32 = load x i
+-     g: f32 = sub f e
+-     h: f32 = sub e f
++     g: f32 = sub a e
++     h: f32 = sub e a
       k: f32 = add g h
       store y k i
     m: f32 = exp b
     accum[op=add] y m i
   return y
-""",
-        """
-program p(x: ref[f32,8], y: ref[f32,8])
-  range_for i in 0:i32 : 8:i32
-    a: f32 = load x i
-    b: f32 = mul a 2.0:f32
-    p: bool = lt a 0.0:f32
-    if p
-      d: f32 = exp b
-      store y d i
-    else
-      e: f32 = exp b
-      g: f32 = sub a e
-      h: f32 = sub e a
-      k: f32 = add g h
-      store y k i
-    m: f32 = exp b
-    accum[op=add] y m i
-  return y
-""",
-    )
+""")
 
 
 def test_parameters_and_dtypes_keep_values_apart() -> None:
-    unchanged(
-        cse,
-        """
+    keeps(cse)("""
 program p(x: ref[f32,8], y: ref[f64,8])
   range_for i in 0:i32 : 8:i32
     a: f32 = load x i
@@ -143,8 +119,7 @@ program p(x: ref[f32,8], y: ref[f64,8])
     accum[op=add] y h i
     accum[op=add] y k i
   return x, y
-""",
-    )
+""")
 
 
 LOADS = """
@@ -175,9 +150,7 @@ def test_a_load_is_not_shared_over_a_write(between: str) -> None:
 
 
 def test_a_load_in_a_loop_sees_what_the_iteration_before_wrote() -> None:
-    unchanged(
-        cse,
-        """
+    keeps(cse)("""
 program p(x: ref[f32,8], y: ref[f32,8])
   range_for i in 0:i32 : 8:i32
     a: f32 = load x i
@@ -186,8 +159,7 @@ program p(x: ref[f32,8], y: ref[f32,8])
       accum[op=add] y b k
       store x a i
   return y, x
-""",
-    )
+""")
 
 
 @pytest.mark.parametrize("between", ["store y 1.0:f32 i", "p: bool = lt i 3:i32\n    if p\n      store y 1.0:f32 i"])
@@ -213,9 +185,7 @@ program p(x: ref[f32,8], y: ref[f32,8])
 
 
 def test_cells_and_atomics_are_never_shared() -> None:
-    unchanged(
-        cse,
-        """
+    keeps(cse)("""
 program p(x: ref[i32,8])
   range_for i in 0:i32 : 8:i32
     c: cell[i32] = cell[dtype=i32, shape=()]
@@ -231,5 +201,4 @@ program p(x: ref[i32,8])
     k: i32 = add g h
     store x k i
   return x
-""",
-    )
+""")

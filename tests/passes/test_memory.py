@@ -16,7 +16,7 @@ from qdtrace.passes.memory import Memory
 from qdtrace.passes.pipelines import optimise
 from qdtrace.passes.scalar_replacement import ScalarReplacement
 from qdtrace.passes.store_forwarding import StoreForwarding
-from tests.passes.harness import assert_same_results, check, parsed, unchanged
+from tests.passes.harness import assert_same_results, check, keeps, parsed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +37,10 @@ program p(r: ref[f32,8x4], b: ref[f32,8], y: ref[f32,8])
 
 
 def test_a_row_sum_is_carried_and_stored_once() -> None:
-    check(memory, SUM, """
+    check(
+        memory,
+        SUM,
+        """
 program p(r: ref[f32,8x4], b: ref[f32,8], y: ref[f32,8])
   range_for i in 0:i32 : 8:i32
     t: f32 = for k in 0:i32 : 4:i32 : 1:i32 carry c = 0.0:f32
@@ -47,7 +50,8 @@ program p(r: ref[f32,8x4], b: ref[f32,8], y: ref[f32,8])
     store b t i
     store y t i
   return b, y
-""")
+""",
+    )
 
 
 def test_places_come_first_because_what_they_store_is_forwarded() -> None:
@@ -58,7 +62,7 @@ def test_places_come_first_because_what_they_store_is_forwarded() -> None:
 
 
 def test_a_program_without_traffic() -> None:
-    unchanged(memory, """
+    keeps(memory)("""
 program p(x: ref[f32,8], y: ref[f32,8], e: ref[i32,8])
   range_for i in 0:i32 : 8:i32
     a: f32 = load x i
@@ -116,7 +120,9 @@ def report(per_task: bool) -> str:
 
 
 def test_the_report() -> None:
-    assert report(per_task=False) == """\
+    assert (
+        report(per_task=False)
+        == """\
 memory of p, through all tasks
 task 0 `p.0`
   live in: x
@@ -133,6 +139,7 @@ task 2
   live in: y, t
   live out: y
 """
+    )
 
 
 def test_the_report_of_each_task_by_itself() -> None:

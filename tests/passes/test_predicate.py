@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qdtrace.passes.predicate import Predicate
-from tests.passes.harness import check, unchanged
+from tests.passes.harness import check, rewrites, unchanged
 
 predicate = Predicate()
 HEAD = """\
@@ -17,71 +17,61 @@ program p(x: ref[f32,8], y: ref[f32,8], n: ref[i32], z: ref[f32,8])
 
 
 def test_results_loads_and_a_store_on_both_sides() -> None:
-    check(
-        predicate,
-        HEAD
-        + """\
-    b: f32, c: f32, d: f32 = if p
-      e: f32 = load z i
-      f: f32 = sqrt e
-      store y f i
-      yield f, a, 2.0:f32
-    else
-      store y 1.0:f32 i
-      yield 1.0:f32, a, 2.0:f32
-    g: f32 = add b c
-    h: f32 = add g d
+    rewrites(predicate)("""
+program p(x: ref[f32,8], y: ref[f32,8], n: ref[i32], z: ref[f32,8])
+  range_for i in 0:i32 : 8:i32
+    a: f32 = load x i
+    p: bool = lt a 0.0:f32
+-   b: f32, c: f32, d: f32 = if p
+-     e: f32 = load z i
+-     f: f32 = sqrt e
+-     store y f i
+-     yield f, a, 2.0:f32
+-   else
+-     store y 1.0:f32 i
+-     yield 1.0:f32, a, 2.0:f32
+-   g: f32 = add b c
+-   h: f32 = add g d
++   e: f32 = load z i
++   f: f32 = sqrt e
++   b: f32 = select p f 1.0:f32
++   s: f32 = select p f 1.0:f32
++   store y s i
++   g: f32 = add b a
++   h: f32 = add g 2.0:f32
     accum[op=add] y h i
   return y
-""",
-        HEAD
-        + """\
-    e: f32 = load z i
-    f: f32 = sqrt e
-    b: f32 = select p f 1.0:f32
-    s: f32 = select p f 1.0:f32
-    store y s i
-    g: f32 = add b a
-    h: f32 = add g 2.0:f32
-    accum[op=add] y h i
-  return y
-""",
-    )
+""")
 
 
 def test_innermost_first_in_a_loop() -> None:
-    check(
-        predicate,
-        HEAD
-        + """\
+    rewrites(predicate)("""
+program p(x: ref[f32,8], y: ref[f32,8], n: ref[i32], z: ref[f32,8])
+  range_for i in 0:i32 : 8:i32
+    a: f32 = load x i
+    p: bool = lt a 0.0:f32
     for k in 0:i32 : 8:i32 : 1:i32
-      if p
-        b: f32 = load z k
-        q: bool = lt b a
-        if q
-          store y b i
-          store y 1.0:f32 k
-        else
-          store y a i
-          store y 1.0:f32 k
-      else
-        store y 3.0:f32 i
-        store y 4.0:f32 k
+-     if p
+-       b: f32 = load z k
+-       q: bool = lt b a
+-       if q
+-         store y b i
+-         store y 1.0:f32 k
+-       else
+-         store y a i
+-         store y 1.0:f32 k
+-     else
+-       store y 3.0:f32 i
+-       store y 4.0:f32 k
++     b: f32 = load z k
++     q: bool = lt b a
++     s: f32 = select q b a
++     t: f32 = select p s 3.0:f32
++     store y t i
++     u: f32 = select p 1.0:f32 4.0:f32
++     store y u k
   return y
-""",
-        HEAD
-        + """\
-    for k in 0:i32 : 8:i32 : 1:i32
-      b: f32 = load z k
-      q: bool = lt b a
-      s: f32 = select q b a
-      t: f32 = select p s 3.0:f32
-      store y t i
-      u: f32 = select p 1.0:f32 4.0:f32
-      store y u k
-  return y
-""",
-    )
+""")
 
 
 def test_a_condition_that_lanes_share() -> None:

@@ -13,7 +13,7 @@ from qdtrace.passes import simplify as module
 from qdtrace.passes.mem2reg import Mem2Reg
 from qdtrace.passes.rewrite import Rewriter
 from qdtrace.passes.simplify import ROUNDS, Simplify
-from tests.passes.harness import check, parsed
+from tests.passes.harness import parsed, rewrites
 
 if TYPE_CHECKING:
     import pytest
@@ -22,82 +22,58 @@ ZERO, ONE = literal(0, DType.i32), literal(1, DType.i32)
 
 
 def test_the_passes_feed_each_other() -> None:
-    check(
-        Simplify(),
-        """
+    rewrites(Simplify())("""
 program p(x: ref[f32,8], y: ref[f32,8], dt: ref[f32])
-  buffer t: ref[f32,8]
+- buffer t: ref[f32,8]
   range_for i in 0:i32 : 8:i32
-    below: bool = lt i 0:i32
-    far: i32 = add i 8:i32
-    at: i32 = select below far i
-    one: i32 = sub 3:i32 2:i32
-    s: f32 = for k in 0:i32 : one : 1:i32 carry c = 0.0:f32
+-   below: bool = lt i 0:i32
+-   far: i32 = add i 8:i32
+-   at: i32 = select below far i
+-   one: i32 = sub 3:i32 2:i32
+-   s: f32 = for k in 0:i32 : one : 1:i32 carry c = 0.0:f32
++   head
       h: f32 = load dt
       hh: f32 = mul h h
-      a: f32 = load x at
-      b: f32 = mul hh a
-      d: f32 = sub b c
-      yield d
-    p: bool = not below
-    if p
-      store y s at
-    else
-      store y 0.0:f32 at
-    store t s at
+-     a: f32 = load x at
+-     b: f32 = mul hh a
+-     d: f32 = sub b c
+-     yield d
+-   p: bool = not below
+-   if p
+-     store y s at
+-   else
+-     store y 0.0:f32 at
+-   store t s at
++   a: f32 = load x i
++   b: f32 = mul hh a
++   store y b i
   return y
-""",
-        """
-program p(x: ref[f32,8], y: ref[f32,8], dt: ref[f32])
-  range_for i in 0:i32 : 8:i32
-    head
-      h: f32 = load dt
-      hh: f32 = mul h h
-    a: f32 = load x i
-    b: f32 = mul hh a
-    store y b i
-  return y
-""",
-    )
+""")
 
 
 def test_a_loop_left_early_keeps_only_its_flag() -> None:
-    check(
-        Simplify(),
-        """
+    rewrites(Simplify())("""
 program p(x: ref[f32,8], y: ref[f32,8])
   range_for i in 0:i32 : 8:i32
     r: f32, f: bool = for k in 0:i32 : 8:i32 : 1:i32 carry c = 0.0:f32, gone = false
-      stay: bool = not gone
-      d: f32, g: bool = if stay
+-     stay: bool = not gone
+-     d: f32, g: bool = if stay
++     d: f32, g: bool = if gone
++       yield c, true
++     else
         a: f32 = load x k
         b: f32 = add c a
         big: bool = gt b 1.0:f32
-        live: bool = not gone
-        e: bool = and big live
-        yield b, e
-      else
-        yield c, gone
+-       live: bool = not gone
+-       e: bool = and big live
+-       yield b, e
+-     else
+-       yield c, gone
++       yield b, big
       yield d, g
     store y r i
   return y
-""",
-        """
-program p(x: ref[f32,8], y: ref[f32,8])
-  range_for i in 0:i32 : 8:i32
-    r: f32, f: bool = for k in 0:i32 : 8:i32 : 1:i32 carry c = 0.0:f32, gone = false
-      d: f32, g: bool = if gone
-        yield c, true
-      else
-        a: f32 = load x k
-        b: f32 = add c a
-        big: bool = gt b 1.0:f32
-        yield b, big
-      yield d, g
-    store y r i
-  return y
-""",
-    )
+""")
 
 
 def chain(tasks: int, eqns: int) -> Program:

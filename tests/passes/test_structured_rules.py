@@ -7,7 +7,7 @@ from qdtrace.passes.base import TaskPass
 from qdtrace.passes.dead_code import DeadCode
 from qdtrace.passes.rewrite import RewriteOptions, Rewriter
 from qdtrace.rules.table import RuleSet
-from tests.passes.harness import check, unchanged
+from tests.passes.harness import check, rewrites, unchanged
 
 RULES = {r.name: r for r in (*peephole.RULES, *unreachable.TABLE.rules) if r.stage != "scalar"}
 HEAD = "program p(x: ref[f32,8], y: ref[f32,8])\n  range_for i in 0:i32 : 8:i32\n    a: f32 = load x i\n"
@@ -35,83 +35,62 @@ def test_the_list_of_rules() -> None:
 
 
 def test_carry_unchanged() -> None:
-    check(
-        Alone("carry_unchanged"),
-        HEAD
-        + """\
-    b: f32, c: f32, d: f32 = for k in 0:i32 : 4:i32 : 1:i32 carry p = a, q = 2.0:f32, r = 0.0:f32
-      s: f32 = add p q
+    rewrites(Alone("carry_unchanged"))("""
+program p(x: ref[f32,8], y: ref[f32,8])
+  range_for i in 0:i32 : 8:i32
+    a: f32 = load x i
+-   b: f32, c: f32, d: f32 = for k in 0:i32 : 4:i32 : 1:i32 carry p = a, q = 2.0:f32, r = 0.0:f32
+-     s: f32 = add p q
++   d: f32 = for k in 0:i32 : 4:i32 : 1:i32 carry r = 0.0:f32
++     s: f32 = add a 2.0:f32
       t: f32 = add r s
-      yield p, 2.0:f32, t
-    e: f32 = add b c
+-     yield p, 2.0:f32, t
+-   e: f32 = add b c
++     yield t
++   e: f32 = add a 2.0:f32
     f: f32 = add e d
     store y f i
   return y
-""",
-        HEAD
-        + """\
-    d: f32 = for k in 0:i32 : 4:i32 : 1:i32 carry r = 0.0:f32
-      s: f32 = add a 2.0:f32
-      t: f32 = add r s
-      yield t
-    e: f32 = add a 2.0:f32
-    f: f32 = add e d
-    store y f i
-  return y
-""",
-    )
+""")
 
 
 def test_carry_unchanged_of_a_while() -> None:
-    check(
-        Alone("carry_unchanged"),
-        HEAD
-        + """\
-    b: f32, c: f32 = while carry p = a, q = 2.0:f32
-      t: bool = lt p q
+    rewrites(Alone("carry_unchanged"))("""
+program p(x: ref[f32,8], y: ref[f32,8])
+  range_for i in 0:i32 : 8:i32
+    a: f32 = load x i
+-   b: f32, c: f32 = while carry p = a, q = 2.0:f32
+-     t: bool = lt p q
++   b: f32 = while carry p = a
++     t: bool = lt p 2.0:f32
       test t
-      u: f32 = add p q
-      yield u, q
-    f: f32 = add b c
+-     u: f32 = add p q
+-     yield u, q
+-   f: f32 = add b c
++     u: f32 = add p 2.0:f32
++     yield u
++   f: f32 = add b 2.0:f32
     store y f i
   return y
-""",
-        HEAD
-        + """\
-    b: f32 = while carry p = a
-      t: bool = lt p 2.0:f32
-      test t
-      u: f32 = add p 2.0:f32
-      yield u
-    f: f32 = add b 2.0:f32
-    store y f i
-  return y
-""",
-    )
+""")
 
 
 def test_a_carry_that_goes_shows_that_another_one_never_changes() -> None:
-    check(
-        Alone("carry_unchanged"),
-        HEAD
-        + """\
-    b: f32, c: f32, d: f32 = for k in 0:i32 : 4:i32 : 1:i32 carry p = a, q = a, r = 0.0:f32
-      s: f32 = add r p
-      yield q, q, s
+    rewrites(Alone("carry_unchanged"))("""
+program p(x: ref[f32,8], y: ref[f32,8])
+  range_for i in 0:i32 : 8:i32
+    a: f32 = load x i
+-   b: f32, c: f32, d: f32 = for k in 0:i32 : 4:i32 : 1:i32 carry p = a, q = a, r = 0.0:f32
+-     s: f32 = add r p
+-     yield q, q, s
++   d: f32 = for k in 0:i32 : 4:i32 : 1:i32 carry r = 0.0:f32
++     s: f32 = add r a
++     yield s
     store y d i
-    store x b i
+-   store x b i
++   store x a i
   return x, y
-""",
-        HEAD
-        + """\
-    d: f32 = for k in 0:i32 : 4:i32 : 1:i32 carry r = 0.0:f32
-      s: f32 = add r a
-      yield s
-    store y d i
-    store x a i
-  return x, y
-""",
-    )
+""")
 
 
 def test_carries_that_change_stay() -> None:
@@ -130,92 +109,68 @@ def test_carries_that_change_stay() -> None:
 
 
 def test_if_not() -> None:
-    check(
-        Alone("if_not"),
-        HEAD
-        + """\
+    rewrites(Alone("if_not"))("""
+program p(x: ref[f32,8], y: ref[f32,8])
+  range_for i in 0:i32 : 8:i32
+    a: f32 = load x i
     p: bool = lt a 0.0:f32
-    q: bool = not p
-    if q
+-   q: bool = not p
+-   if q
++   if p
++     store y 1.0:f32 i
++   else
       store y a i
-    else
-      store y 1.0:f32 i
+-   else
+-     store y 1.0:f32 i
   return y
-""",
-        HEAD
-        + """\
-    p: bool = lt a 0.0:f32
-    if p
-      store y 1.0:f32 i
-    else
-      store y a i
-  return y
-""",
-    )
+""")
 
 
 def test_if_same_result() -> None:
-    check(
-        Alone("if_same_result"),
-        HEAD
-        + """\
+    rewrites(Alone("if_same_result"))("""
+program p(x: ref[f32,8], y: ref[f32,8])
+  range_for i in 0:i32 : 8:i32
+    a: f32 = load x i
     p: bool = lt a 0.0:f32
-    b: f32, c: f32, d: f32 = if p
+-   b: f32, c: f32, d: f32 = if p
++   c: f32 = if p
       s: f32 = exp a
-      yield a, s, 1.0:f32
+-     yield a, s, 1.0:f32
++     yield s
     else
-      yield a, a, 1.0:f32
-    e: f32 = add b c
-    f: f32 = add e d
+-     yield a, a, 1.0:f32
+-   e: f32 = add b c
+-   f: f32 = add e d
++     yield a
++   e: f32 = add a c
++   f: f32 = add e 1.0:f32
     store y f i
   return y
-""",
-        HEAD
-        + """\
-    p: bool = lt a 0.0:f32
-    c: f32 = if p
-      s: f32 = exp a
-      yield s
-    else
-      yield a
-    e: f32 = add a c
-    f: f32 = add e 1.0:f32
-    store y f i
-  return y
-""",
-    )
+""")
 
 
 def test_if_to_select() -> None:
-    check(
-        Alone("if_to_select"),
-        HEAD
-        + """\
+    rewrites(Alone("if_to_select"))("""
+program p(x: ref[f32,8], y: ref[f32,8])
+  range_for i in 0:i32 : 8:i32
+    a: f32 = load x i
     p: bool = lt a 0.0:f32
-    b: f32, c: f32 = if p
-      s: f32 = mul a a
-      t: f32 = add s 1.0:f32
-      yield t, s
-    else
-      u: f32 = neg a
-      yield u, 1.0:f32
+-   b: f32, c: f32 = if p
+-     s: f32 = mul a a
+-     t: f32 = add s 1.0:f32
+-     yield t, s
+-   else
+-     u: f32 = neg a
+-     yield u, 1.0:f32
++   s: f32 = mul a a
++   t: f32 = add s 1.0:f32
++   u: f32 = neg a
++   b: f32 = select p t u
++   c: f32 = select p s 1.0:f32
     d: f32 = add b c
     store y d i
   return y
-""",
-        HEAD
-        + """\
-    p: bool = lt a 0.0:f32
-    s: f32 = mul a a
-    t: f32 = add s 1.0:f32
-    u: f32 = neg a
-    b: f32 = select p t u
-    c: f32 = select p s 1.0:f32
-    d: f32 = add b c
-    store y d i
-  return y
-""",
-    )
+""")
 
 
 def test_costly_branches_loads_and_effects_are_not_computed_always() -> None:

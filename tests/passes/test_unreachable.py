@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from qdtrace.passes.unreachable import Unreachable
-from tests.passes.harness import check, unchanged
+from tests.passes.harness import check, keeps, rewrites
 
 unreachable = Unreachable()
 HEAD = "program p(x: ref[f32,8])\n  range_for i in 0:i32 : 8:i32\n"
@@ -84,43 +84,28 @@ def test_while_never() -> None:
 
 
 def test_the_condition_is_known_inside_its_branches() -> None:
-    check(
-        unreachable,
-        HEAD
-        + """\
+    rewrites(unreachable)("""
+program p(x: ref[f32,8])
+  range_for i in 0:i32 : 8:i32
     a: f32 = load x i
     p: bool = lt a 1.0:f32
     q: bool = gt a 0.0:f32
     n: bool = not q
     c: bool = or p n
     if c
-      if c
-        store x 1.0:f32 i
+-     if c
+-       store x 1.0:f32 i
++     store x 1.0:f32 i
     else
-      if p
-        store x 2.0:f32 i
-      if q
-        store x 3.0:f32 i
+-     if p
+-       store x 2.0:f32 i
+-     if q
+-       store x 3.0:f32 i
++     store x 3.0:f32 i
     if p
       store x 4.0:f32 i
   return x
-""",
-        HEAD
-        + """\
-    a: f32 = load x i
-    p: bool = lt a 1.0:f32
-    q: bool = gt a 0.0:f32
-    n: bool = not q
-    c: bool = or p n
-    if c
-      store x 1.0:f32 i
-    else
-      store x 3.0:f32 i
-    if p
-      store x 4.0:f32 i
-  return x
-""",
-    )
+""")
 
 
 def test_empty_tasks_go() -> None:
@@ -132,9 +117,7 @@ def test_empty_tasks_go() -> None:
 
 
 def test_what_may_run_stays() -> None:
-    unchanged(
-        unreachable,
-        """
+    keeps(unreachable)("""
 program p(x: ref[f32,8], n: ref[i32])
   range_for i in 0:i32 : 8:i32
     m: i32 = load n
@@ -153,5 +136,4 @@ program p(x: ref[f32,8], n: ref[i32])
       test r
       store x 1.0:f32 i
   return x
-""",
-    )
+""")

@@ -11,7 +11,7 @@ from qdtrace.ir.walk import walk_program
 from qdtrace.passes.mem2reg import Mem2Reg
 from qdtrace.passes.simplify import Simplify
 from qdtrace.passes.unroll import Unroll
-from tests.passes.harness import assert_same_results, check, parsed, unchanged
+from tests.passes.harness import assert_same_results, parsed, rewrites, unchanged
 
 HEAD = "program p(x: ref[f32,8], y: ref[f32,8], n: ref[i32])\n  range_for i in 0:i32 : 8:i32\n"
 
@@ -21,119 +21,88 @@ def primitives(program) -> list[str]:
 
 
 def test_copies_with_carries() -> None:
-    check(
-        Unroll(),
-        HEAD
-        + """\
-    s: f32, t: f32 = for k in 3:i32 : 0:i32 : -2:i32 carry c = 0.0:f32, d = 1.0:f32
-      a: f32 = load x k
-      b: f32 = add c a
-      yield d, b
-    u: f32 = sub s t
+    rewrites(Unroll())("""
+program p(x: ref[f32,8], y: ref[f32,8], n: ref[i32])
+  range_for i in 0:i32 : 8:i32
+-   s: f32, t: f32 = for k in 3:i32 : 0:i32 : -2:i32 carry c = 0.0:f32, d = 1.0:f32
+-     a: f32 = load x k
+-     b: f32 = add c a
+-     yield d, b
+-   u: f32 = sub s t
++   a: f32 = load x 3:i32
++   b: f32 = add 0.0:f32 a
++   a_1: f32 = load x 1:i32
++   b_1: f32 = add 1.0:f32 a_1
++   u: f32 = sub b b_1
     store y u i
   return y
-""",
-        HEAD
-        + """\
-    a: f32 = load x 3:i32
-    b: f32 = add 0.0:f32 a
-    a_1: f32 = load x 1:i32
-    b_1: f32 = add 1.0:f32 a_1
-    u: f32 = sub b b_1
-    store y u i
-  return y
-""",
-    )
+""")
 
 
 def test_innermost_first_with_branches_inside() -> None:
-    check(
-        Unroll(),
-        HEAD
-        + """\
+    rewrites(Unroll())("""
+program p(x: ref[f32,8], y: ref[f32,8], n: ref[i32])
+  range_for i in 0:i32 : 8:i32
     a: f32 = load x i
     m: i32 = load n
     p: bool = lt m i
-    for j in 0:i32 : 2:i32 : 1:i32
-      if p
-        s: f32 = for k in 0:i32 : 2:i32 : 1:i32 carry c = a
-          d: f32 = mul c c
-          yield d
-        store y s j
+-   for j in 0:i32 : 2:i32 : 1:i32
+-     if p
+-       s: f32 = for k in 0:i32 : 2:i32 : 1:i32 carry c = a
+-         d: f32 = mul c c
+-         yield d
+-       store y s j
++   if p
++     d: f32 = mul a a
++     d_1: f32 = mul d d
++     store y d_1 0:i32
++   if p
++     d_2: f32 = mul a a
++     d_3: f32 = mul d_2 d_2
++     store y d_3 1:i32
   return y
-""",
-        HEAD
-        + """\
-    a: f32 = load x i
-    m: i32 = load n
-    p: bool = lt m i
-    if p
-      d: f32 = mul a a
-      d_1: f32 = mul d d
-      store y d_1 0:i32
-    if p
-      d_2: f32 = mul a a
-      d_3: f32 = mul d_2 d_2
-      store y d_3 1:i32
-  return y
-""",
-    )
+""")
 
 
 def test_inside_of_loops_that_stay_and_their_conditions() -> None:
-    check(
-        Unroll(),
-        HEAD
-        + """\
+    rewrites(Unroll())("""
+program p(x: ref[f32,8], y: ref[f32,8], n: ref[i32])
+  range_for i in 0:i32 : 8:i32
     a: f32 = while carry c = 0.0:f32
-      s: f32 = for k in 0:i32 : 2:i32 : 1:i32 carry t = c
-        l: f32 = load x k
-        m: f32 = add t l
-        yield m
-      q: bool = lt s -100.0:f32
+-     s: f32 = for k in 0:i32 : 2:i32 : 1:i32 carry t = c
+-       l: f32 = load x k
+-       m: f32 = add t l
+-       yield m
+-     q: bool = lt s -100.0:f32
++     l: f32 = load x 0:i32
++     m: f32 = add c l
++     l_1: f32 = load x 1:i32
++     m_1: f32 = add m l_1
++     q: bool = lt m_1 -100.0:f32
       test q
-      r: f32 = for k in 0:i32 : 1:i32 : 1:i32 carry t = c
-        u: f32 = add t 1.0:f32
-        yield u
-      yield r
+-     r: f32 = for k in 0:i32 : 1:i32 : 1:i32 carry t = c
+-       u: f32 = add t 1.0:f32
+-       yield u
+-     yield r
++     u: f32 = add c 1.0:f32
++     yield u
     store y a i
   return y
-""",
-        HEAD
-        + """\
-    a: f32 = while carry c = 0.0:f32
-      l: f32 = load x 0:i32
-      m: f32 = add c l
-      l_1: f32 = load x 1:i32
-      m_1: f32 = add m l_1
-      q: bool = lt m_1 -100.0:f32
-      test q
-      u: f32 = add c 1.0:f32
-      yield u
-    store y a i
-  return y
-""",
-    )
+""")
 
 
 def test_bounds_that_become_constant() -> None:
-    check(
-        Unroll(),
-        HEAD
-        + """\
-    for j in 0:i32 : 2:i32 : 1:i32
-      for k in j : 2:i32 : 1:i32
-        accum[op=add] y 1.0:f32 k
+    rewrites(Unroll())("""
+program p(x: ref[f32,8], y: ref[f32,8], n: ref[i32])
+  range_for i in 0:i32 : 8:i32
+-   for j in 0:i32 : 2:i32 : 1:i32
+-     for k in j : 2:i32 : 1:i32
+-       accum[op=add] y 1.0:f32 k
++   accum[op=add] y 1.0:f32 0:i32
++   accum[op=add] y 1.0:f32 1:i32
++   accum[op=add] y 1.0:f32 1:i32
   return y
-""",
-        HEAD
-        + """\
-    accum[op=add] y 1.0:f32 0:i32
-    accum[op=add] y 1.0:f32 1:i32
-    accum[op=add] y 1.0:f32 1:i32
-  return y
-""",
-    )
+""")
 
 
 LONG = """\
