@@ -444,3 +444,29 @@ def _(x, w, par):
     for i in qd.range(1, x.shape[0], serial=True):
         x[i] += w[i] * jnp.sin(x[par[i]])
     return x
+
+
+@program("swept, squared and swept back", (np.linspace(0.3, 1.4, 10),), 9)
+@qd.jit
+def _(u, n):
+    for i in qd.range(1, n, serial=True):
+        u[i] = 0.5 * jnp.sin(u[i - 1]) + 0.3 * u[i] * u[i + 1]
+    for i in qd.range(u.shape[0]):
+        u[i] = u[i] * u[i]
+    for i in qd.range(n - 1, 0, -1, serial=True):
+        u[i] = jnp.cos(u[i + 1]) * u[i - 1]
+    return u
+
+
+@program("bounds that a later task changes", (LEFT,), FIRST)
+@qd.jit
+def _(x, n):
+    out = qd.zeros_like(x)
+    for i in qd.range(n.shape[0]):
+        a = qd.local(x[i])
+        for _ in qd.range(n[i]):
+            a.value = jnp.sin(a.value) + x[i]
+        out[i] = a.value
+    for i in qd.range(n.shape[0]):
+        n[i] = 0
+    return out, n

@@ -278,15 +278,6 @@ def test_random_programs_are_of_each_kind(always):
     assert min(kinds[k] for k in ("before", "behind", "before else", "none")) >= 3
 
 
-def factor(size, rng, *, lower=True, most=4):
-    """Rows of a triangular matrix without its diagonal, which is 1."""
-    counts = [min(r if lower else size - 1 - r, int(rng.integers(0, most + 1))) for r in range(size)]
-    row = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-    choices = [rng.choice(r, n, replace=False) + (0 if lower else size - r) for r, n in zip(
-        range(size) if lower else range(size - 1, -1, -1), counts, strict=True)]  # fmt: skip
-    return row, np.concatenate(choices).astype(np.int32), rng.uniform(-0.4, 0.4, int(row[-1]))
-
-
 @qd.jit
 def forwards(b, values, row, col):
     y = qd.zeros(b.shape, b.dtype)
@@ -304,27 +295,6 @@ def backwards(b, values, row, col):
         for k in qd.range(row[r], row[r + 1]):
             b[r] -= values[k] * b[col[k]]
     return b
-
-
-@pytest.mark.full
-@pytest.mark.cpu
-@pytest.mark.parametrize("integers", [np.int32, np.int64])
-@pytest.mark.parametrize("lower", [True, False])
-def test_sparse_triangular_solves_are_those_of_jax(lower, integers, always):
-    rng = np.random.default_rng(3)
-    row, col, values = factor(60, rng, lower=lower)
-    row, col = row.astype(integers), col.astype(integers)
-    b, weights = rng.normal(size=60), rng.normal(size=60)
-    ours = forwards if lower else backwards
-    rows_of = np.repeat(np.arange(60), np.diff(row))
-
-    def theirs(b, values):
-        a = jnp.eye(60).at[rows_of, col].add(values)
-        return jax.scipy.linalg.solve_triangular(a, b, lower=lower, unit_diagonal=True) @ weights
-
-    got = jax.grad(lambda b, v: ours(b, v, row, col) @ weights, (0, 1))(b, values)
-    for g, w in zip(got, jax.grad(theirs, (0, 1))(b, values), strict=True):
-        np.testing.assert_allclose(g, w, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.full
@@ -419,65 +389,6 @@ def test_an_element_that_an_iteration_writes_before_and_behind_its_load_is_refus
     )
     assert place.endswith("in backwards")
     assert line.strip() == "b[r] -= values[k] * b[col[k]]"
-
-
-@pytest.mark.cpu
-@pytest.mark.full
-def test_recurrences_on_rows_of_shared_memory():
-    row = np.array([0, 3, 4, 4, 9, 30], np.int32)
-
-    @qd.jit
-    def f(y, row):
-        for i in qd.range(len(row) - 1):
-            for j in qd.range(row[i] + 1, row[i + 1]):
-                y[j] = jnp.sin(y[j - 1]) * y[j]
-        return y
-
-    def theirs(y):
-        for i in range(5):
-            for j in range(row[i] + 1, row[i + 1]):
-                y = y.at[j].set(jnp.sin(y[j - 1]) * y[j])
-        return y
-
-    y, weights = np.linspace(0.3, 1.4, 30), np.cos(np.arange(30))
-    slopes = jax.jit(jax.grad(lambda y: theirs(y) @ weights))
-    np.testing.assert_allclose(jax.grad(lambda y: f(y, row) @ weights)(y), slopes(y), rtol=1e-10)
-    along = jax.jvp(jax.grad(lambda y: f(y, row) @ weights), (y,), (weights,))[1]
-    np.testing.assert_allclose(along, jax.jvp(slopes, (y,), (weights,))[1], rtol=1e-8)
-    back = jax.grad(lambda y: jax.grad(lambda y: f(y, row) @ weights)(y) @ weights)(y)
-    np.testing.assert_allclose(back, along, rtol=1e-8)
-    ys = np.stack([y, y[::-1]])
-    got = jax.vmap(jax.grad(lambda y: f(y, row) @ weights))(ys)
-    np.testing.assert_allclose(got, np.stack([slopes(y) for y in ys]), rtol=1e-10)
-
-
-@pytest.mark.full
-@pytest.mark.cpu
-def test_what_is_overwritten_by_later_tasks_is_kept():
-    """The derivative reads memory behind the first task, and what the second finds and makes."""
-
-    @qd.jit
-    def f(u, n):
-        for i in qd.range(1, n, serial=True):
-            u[i] = 0.5 * jnp.sin(u[i - 1]) + 0.3 * u[i] * u[i + 1]
-        for i in qd.range(u.shape[0]):
-            u[i] = u[i] * u[i]
-        for i in qd.range(n - 1, 0, -1, serial=True):
-            u[i] = jnp.cos(u[i + 1]) * u[i - 1]
-        return u
-
-    def theirs(u):
-        for i in range(1, 9):
-            u = u.at[i].set(0.5 * jnp.sin(u[i - 1]) + 0.3 * u[i] * u[i + 1])
-        u = u * u
-        for i in range(8, 0, -1):
-            u = u.at[i].set(jnp.cos(u[i + 1]) * u[i - 1])
-        return u
-
-    u, weights = np.linspace(0.3, 1.4, 10), np.cos(np.arange(10))
-    want = jax.grad(lambda u: theirs(u) @ weights)(u)
-    np.testing.assert_allclose(jax.grad(lambda u: f(u, 9) @ weights)(u), want, rtol=1e-10)
-    np.testing.assert_allclose(jax.jit(jax.grad(lambda u: f(u, 9) @ weights))(u), want, rtol=1e-10)
 
 
 @pytest.mark.full
