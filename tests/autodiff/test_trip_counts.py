@@ -17,38 +17,8 @@ from qdtrace.autodiff.loops import trip_counts
 from qdtrace.errors import GradientError
 from tests.autodiff.machines import MACHINES, programs_for
 
-COUNTS = np.array(
-    [
-        0,
-        1,
-        2,
-        3,
-        7,
-        31,
-        32,
-        33,
-        34,
-        62,
-        63,
-        64,
-        65,
-        95,
-        96,
-        97,
-        126,
-        127,
-        128,
-        129,
-        252,
-        253,
-        254,
-        511,
-        1023,
-        1025,
-        3000,
-    ],
-    np.int32,
-)
+COUNTS = np.array([0, 1, 2, 3, 7, 31, 32, 33, 34, 62, 63, 64, 65, 95, 96, 97, 126, 127, 128, 129, 252, 253, 254, 511,
+                   1023, 1025, 3000], np.int32)  # fmt: skip
 X = np.linspace(0.2, 1.4, len(COUNTS))
 
 
