@@ -1,4 +1,4 @@
-"""Gradients of loops over every kind of range, index, argument and memory, against the same function in jnp."""
+"""Gradients of loops over every kind of range, index, argument and memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CASES = {}
 
 
 def case(*args, bounds="raise", wrt=(0,)):
-    """Registers a function that gives ours and theirs; derivatives are by the arguments `wrt`."""
+    """Registers a function that gives a program; derivatives are by the arguments `wrt`."""
 
     def register(make):
         CASES[make.__name__] = make, args, bounds, wrt
@@ -42,17 +42,7 @@ def steps_of_every_sign():
             out[i] = s.value
         return out
 
-    def theirs(x):
-        out = jnp.zeros_like(x)
-        for i in range(0, N, 3):
-            out = out.at[i].set(x[i] ** 2)
-        for i in range(N - 1, 0, -2):
-            out = out.at[i].add(jnp.sin(x[i - 1]) * x[i])
-        for k in range(6, -1, -3):
-            out = out * x[k] + k
-        return out
-
-    return ours, theirs
+    return ours
 
 
 @case(np.zeros(0), 2.0, wrt=(0, 1))
@@ -65,7 +55,7 @@ def nothing_to_run_over():
             out[i] = out[i] + c * c
         return out
 
-    return ours, lambda x, c: jnp.full(3, c * c) + x.sum()
+    return ours
 
 
 @case(1.3)
@@ -77,7 +67,7 @@ def memory_of_rank_0():
         out[()] = out[()] * x
         return out
 
-    return ours, lambda x: (10 * x + 5 * jnp.sin(x)) * x
+    return ours
 
 
 @case(X, np.array([0, 3, 7], np.int32))
@@ -91,13 +81,7 @@ def bounds_from_memory():
                 out.at[i].add(x[j] * x[i])
         return out
 
-    def theirs(x, b):
-        out = jnp.zeros_like(x).at[1:6].set(jnp.sin(x[1:6]) * x[:5])
-        for i in range(3):
-            out = out.at[i].add(x[b[i] // 2 : b[i]].sum() * x[i])
-        return out
-
-    return ours, theirs
+    return ours
 
 
 def gathered():
@@ -107,7 +91,7 @@ def gathered():
             out.at[k[i]].add(x[k[i]] * x[i])
         return out
 
-    return ours, lambda x, k: jnp.zeros_like(x).at[k].add(x[k] * x)
+    return ours
 
 
 for _dtype in (np.int8, np.uint16, np.uint64):
@@ -126,13 +110,7 @@ def indices_out_of_range():
             out[k[i]] = x[i] * 3
         return out
 
-    def theirs(x, k):
-        out = x[np.clip(k, 0, N - 1)] ** 2
-        for i, at in enumerate(k):
-            out = out.at[at].set(x[i] * 3) if 0 <= at < N else out
-        return out
-
-    return ours, theirs
+    return ours
 
 
 @case(X, np.array([0, 3, 5, 6, 1, 2, 4]), bounds="unchecked")
@@ -143,7 +121,7 @@ def indices_without_checks():
             out[k[i]] = x[i] * x[k[i]]
         return out
 
-    return ours, lambda x, k: jnp.zeros_like(x).at[k].set(x * x[k])
+    return ours
 
 
 @case(X)
@@ -156,7 +134,7 @@ def one_array_as_two_arguments():
             y[i] = jnp.sin(y[i]) * x[i]
         return x, y
 
-    return lambda x: f(x, x), lambda x: (x * x + 1, jnp.sin(x) * (x * x + 1))
+    return lambda x: f(x, x)
 
 
 @case(X, X[::-1], wrt=(0, 1))
@@ -170,7 +148,7 @@ def unused_arguments_and_results_of_integers():
             z[i] = k[i] * 2.0
         return out, k, z
 
-    return ours, lambda x, y: (x**2, (x * 3).astype(jnp.int32), (x * 3).astype(jnp.int32) * 2.0)
+    return ours
 
 
 @case(X - 1)
@@ -184,7 +162,7 @@ def branches_that_are_undefined_elsewhere():
                 out[i] = jnp.log(1 - x[i])
         return out
 
-    return ours, lambda x: jnp.where(x > 0, jnp.where(x > 0, x, 1.0) ** -0.5, jnp.log(1 - jnp.where(x > 0, 0.0, x)))
+    return ours
 
 
 def tasks_under_a_condition():
@@ -200,7 +178,7 @@ def tasks_under_a_condition():
             out[i] = out[i] * x[i]
         return out
 
-    return ours, lambda x, n: (jnp.sin(x) if n > 3 else x**2) * x
+    return ours
 
 
 for _n in (0, 5):
@@ -223,7 +201,7 @@ def captured_values_and_arrays_between_loops():
 
         return qd.jit(f)(x)
 
-    return ours, lambda x, c: jnp.cumsum(x * jnp.cos(x) * c * c) * x
+    return ours
 
 
 @case(X)
@@ -237,14 +215,7 @@ def serial_tasks():
         out[2] = out[2] * out[3]
         return out
 
-    def theirs(x):
-        out = [x[0]]
-        for j in range(1, N):
-            out.append(out[-1] * x[j] + jnp.sin(out[-1]))
-        out[2] = out[2] * out[3]
-        return jnp.stack(out)
-
-    return ours, theirs
+    return ours
 
 
 @case(X)
@@ -262,19 +233,7 @@ def private_arrays():
             out[i] = s.value + a[0]
         return out
 
-    def theirs(x):
-        found = []
-        for i in range(N):
-            a, s = [x[i]] + [0.0] * 9, 0.0
-            for j in range(1, 10):
-                a[j] = jnp.sin(a[j - 1]) * x[i] + a[j // 2]
-            for j in range(i + 1):
-                s = s + a[j] * a[9 - j]
-                a[j] = a[j] * 2
-            found.append(s + a[0])
-        return jnp.stack(found)
-
-    return ours, theirs
+    return ours
 
 
 @case(X)
@@ -287,20 +246,7 @@ def loops_of_lax():
             out[i] = c * lax.scan(lambda c, v: (c * v + 1, c), x[i], jnp.stack([x[0], x[i], 2.0]))[0]
         return out
 
-    def theirs(x):
-        found = []
-        for i in range(N):
-            s, d, c = x[i], x[i], x[i]
-            for k in range(i):
-                s = jnp.sin(s) * x[k]
-            while s < 3:
-                s, d = s + d * d + 0.1, d * 1.1
-            for v in (x[0], x[i], 2.0):
-                c = c * v + 1
-            found.append(d * c)
-        return jnp.stack(found)
-
-    return ours, theirs
+    return ours
 
 
 @case(X)
@@ -318,13 +264,7 @@ def chains_in_place():
             x[i] = x[i] / total[()]
         return x, total
 
-    def theirs(x):
-        for k in range(3):
-            x = x.at[1:].set(jnp.sin(x[1:]) * x[1:] + k)
-            x = x.at[0:6:2].set(x[0:6:2] * x[1:6:2])
-        return x / (x**2).sum(), (x**2).sum()
-
-    return ours, theirs
+    return ours
 
 
 @case(X)
@@ -337,13 +277,7 @@ def rows_that_a_loop_goes_round():
                 m[i, (k + 1) % 5] = m[i, (k + 1) % 5] + m[i, k % 5] * jnp.cos(m[i, k % 5])
         return m
 
-    def theirs(x):
-        m = [x, *[jnp.zeros_like(x)] * 4]
-        for k in range(8):
-            m[(k + 1) % 5] = m[(k + 1) % 5] + m[k % 5] * jnp.cos(m[k % 5])
-        return jnp.stack(m, 1)
-
-    return ours, theirs
+    return ours
 
 
 def loss(f, args, wrt):
@@ -360,21 +294,10 @@ def loss(f, args, wrt):
 
 @pytest.mark.sample(full=3)
 @pytest.mark.parametrize("name", CASES)
-def test_like_jax(name):
+def test_derivatives(name):
     make, args, bounds, wrt = CASES[name]
-    ours, theirs = make()
-    ours = qd.jit(ours, options={"bounds": bounds}) if name.find("as_two") < 0 else ours
-    at = tuple(jnp.asarray(args[k]) for k in wrt)
-    along = tuple(jnp.cos(3 * a) for a in at)
-
-    def found(f):
-        slopes = jax.grad(loss(f, args, wrt), tuple(range(len(wrt))))
-        return jax.jvp(slopes, at, along)
-
-    compiled = jax.jit(found, static_argnums=0)
-    results = compiled(ours), (found if name == "loops_of_lax" else compiled)(theirs)  # that one loops in Python
-    for got, want in zip(*map(jax.tree.leaves, results), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-8, atol=1e-10)
+    f = make() if name.find("as_two") >= 0 else qd.jit(make(), options={"bounds": bounds})
+    qd.check_grads(loss(f, args, wrt), tuple(jnp.asarray(args[k]) for k in wrt), order=2)
 
 
 @pytest.mark.full
