@@ -16,14 +16,11 @@ from qdtrace.errors import TraceTypeError
 from qdtrace.trace.regions import restructure
 from qdtrace.trace.trace import trace_function
 from qdtrace.trace.tree import equations_in
+from tests.trace.text import clean
 
 X = np.ones(8, np.float32)
 M = np.ones((4, 2), np.float32)
 K = np.ones(4, np.int32)
-
-
-def clean(text: str) -> str:
-    return dedent(text).strip("\n")
 
 
 def add(x):

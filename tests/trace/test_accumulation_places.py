@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from textwrap import dedent
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,15 +12,12 @@ from jax import lax
 import qdtrace as qd
 from qdtrace.errors import TraceTypeError, TraceValueError
 from qdtrace.trace.trace import trace_function
+from tests.trace.text import clean
 
 X = np.zeros(8, np.float32)
 M = np.zeros((4, 2), np.float32)
 K = np.arange(4)
 INTEGERS = ["uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"]
-
-
-def clean(text: str) -> str:
-    return dedent(text).strip("\n")
 
 
 def accumulates(text: str) -> bool:

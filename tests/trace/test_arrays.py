@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from textwrap import dedent
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,18 +14,11 @@ from qdtrace.trace import markers
 from qdtrace.trace.compat import Literal
 from qdtrace.trace.trace import trace_function
 from qdtrace.trace.tree import equations_in
+from tests.trace.text import clean, first
 
 X = np.ones(8, np.float32)
 M = np.ones((4, 3), np.float32)
 K = np.arange(4, dtype=np.int32)
-
-
-def clean(text: str) -> str:
-    return dedent(text).strip("\n")
-
-
-def first(traced, primitive):
-    return next(e for e in equations_in(traced.root.items) if e.primitive is primitive)
 
 
 def operands(eqn):

@@ -12,13 +12,9 @@ from qdtrace.errors import TraceTypeError
 from qdtrace.trace import markers
 from qdtrace.trace.dtypes import kept_by_mode
 from qdtrace.trace.trace import trace_function
-from qdtrace.trace.tree import equations_in
+from tests.trace.text import first
 
 X = np.ones(8, np.float32)
-
-
-def first(traced, primitive):
-    return next(e for e in equations_in(traced.root.items) if e.primitive is primitive)
 
 
 NUMBERS = [True, 0, 2.0, 1j, np.float64(1.0), np.float32(1.0), np.int64(1), np.uint8(1), np.ones(2), jnp.float16(1)]

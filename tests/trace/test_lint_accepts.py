@@ -6,7 +6,6 @@ from __future__ import annotations
 import functools
 import sys
 import types
-from textwrap import dedent
 
 import jax
 import jax.numpy as jnp
@@ -18,10 +17,6 @@ from qdtrace.trace.trace import trace_function
 from qdtrace.trace.tree import equations_in
 
 X = np.ones(8, np.float32)
-
-
-def clean(text: str) -> str:
-    return dedent(text).strip("\n")
 
 
 def names_used_again(x):

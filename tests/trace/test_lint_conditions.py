@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from textwrap import dedent
-
 import numpy as np
 
 import qdtrace as qd
 from qdtrace.errors import TraceValueError
 from qdtrace.trace.trace import trace_function
+from tests.trace.text import clean
 
 X = np.ones(8, np.float32)
-
-
-def clean(text: str) -> str:
-    return dedent(text).strip("\n")
 
 
 def set_under_when(x):

@@ -3,19 +3,14 @@
 
 from __future__ import annotations
 
-from textwrap import dedent
-
 import numpy as np
 import pytest
 
 import qdtrace as qd
 from qdtrace.errors import TraceValueError
+from tests.trace.text import clean
 
 X = np.ones(8, np.float32)
-
-
-def clean(text: str) -> str:
-    return dedent(text).strip("\n")
 
 
 def continue_under_when(x):

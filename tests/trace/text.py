@@ -1,0 +1,21 @@
+"""Texts that errors have, and equations of traces."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+from typing import TYPE_CHECKING, Any
+
+from qdtrace.trace.tree import equations_in
+
+if TYPE_CHECKING:
+    from qdtrace.trace.compat import JaxprEqn
+
+
+def clean(text: str) -> str:
+    """Returns a text without its indentation, and without empty lines at its ends."""
+    return dedent(text).strip("\n")
+
+
+def first(traced: Any, primitive: object) -> JaxprEqn:
+    """Returns the first equation of a primitive in a trace."""
+    return next(e for e in equations_in(traced.root.items) if e.primitive is primitive)
