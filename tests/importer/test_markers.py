@@ -37,25 +37,6 @@ def test_nested_range_with_traced_bounds_and_cells():
     assert names.count("for") == 1
 
 
-def test_downward_range():
-    def f(x):
-        y = qd.zeros(N, "int32")
-        for i in qd.range(N):
-            total = qd.local(0)
-            for j in qd.range(x[i], -1, -2):
-                total.value = total.value * 3 + j
-            y[i] = total
-        return y
-
-    want = []
-    for i in range(N):
-        total = 0
-        for j in range(i, -1, -2):
-            total = total * 3 + j
-        want.append(total)
-    np.testing.assert_array_equal(outcome(f, X)[0], want)
-
-
 JUMPS = ["break", "continue", "break in when", "continue in when", "both", "both in when", "nested when"]
 
 
@@ -124,34 +105,6 @@ def test_jumps(kind, stepping):
     assert ("while" in names) == ("break" in kind or kind in ("both", "both in when", "nested when"))
 
 
-def test_while_with_jumps():
-    def f(x):
-        y = qd.zeros(N, "int32")
-        for i in qd.range(N):
-            k, total = qd.local(0), qd.local(0)
-            for _ in qd.while_(lambda k=k, i=i: k < 10 + x[i]):
-                k += 1
-                qd.continue_if(k.value % 3 == 0)
-                with qd.when(total > 20):
-                    qd.break_if(k > 8)
-                total += k
-            y[i] = total * 100 + k
-        return y
-
-    want = []
-    for i in range(N):
-        k = total = 0
-        while k < 10 + i:
-            k += 1
-            if k % 3 == 0:
-                continue
-            if total > 20 and k > 8:
-                break
-            total += k
-        want.append(total * 100 + k)
-    np.testing.assert_array_equal(outcome(f, X)[0], want)
-
-
 def test_the_condition_of_a_while_is_not_read_after_a_break():
     def f(x):
         y = qd.zeros(N, "int32")
@@ -179,64 +132,6 @@ def test_continue_in_a_thread():
         return y
 
     np.testing.assert_array_equal(outcome(f, X)[0], [11, 0, 11, 11, 1, 12, 1])
-
-
-def test_inner_jumps_leave_the_outer_loop_alone():
-    def f(x):
-        y = qd.zeros(N, "int32")
-        for i in qd.range(N):
-            total = qd.local(0)
-            for j in qd.range(4):
-                for k in qd.range(4):
-                    qd.break_if(k > j)
-                    total += 1
-                qd.continue_if(j == 2)
-                total += 100
-            y[i] = total
-        return y
-
-    np.testing.assert_array_equal(outcome(f, X)[0], np.full(N, 1 + 2 + 3 + 4 + 300))
-
-
-def test_when_and_otherwise():
-    def f(x):
-        y = qd.zeros(N, "int32")
-        for i in qd.range(N):
-            with qd.when(x[i] > 3):
-                y[i] = 1
-            with qd.otherwise():
-                y[i] = 2
-        return y
-
-    np.testing.assert_array_equal(outcome(f, X)[0], np.where(X > 3, 1, 2))
-
-
-def test_ndrange_inside():
-    def f(x):
-        y = qd.zeros(N, "int32")
-        for i in qd.range(N):
-            total = qd.local(0)
-            for j, k in qd.ndrange(3, (1, 4)):
-                total += x[i] * j + k
-            y[i] = total
-        return y
-
-    want = [sum(i * j + k for j in range(3) for k in range(1, 4)) for i in range(N)]
-    np.testing.assert_array_equal(outcome(f, X)[0], want)
-
-
-def test_local_arrays_with_traced_indices():
-    def f(x):
-        y = qd.zeros((N, 3), "int32")
-        for i in qd.range(N):
-            bins = qd.local(jnp.zeros(3, jnp.int32))
-            for j in qd.range(N):
-                bins[x[j] % 3] += j
-            y[i] = bins.value
-        return y
-
-    want = [sum(j for j in range(N) if j % 3 == k) for k in range(3)]
-    np.testing.assert_array_equal(outcome(f, X)[0], [want] * N)
 
 
 def test_large_local_array():

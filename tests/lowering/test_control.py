@@ -166,21 +166,6 @@ def test_while_with_loads_and_stores_in_it():
     check(body)
 
 
-def test_uniform_while():
-    def body(b: Builder, i, x, k, y, z):
-        start = b.load(k, i32(0))
-        a, c = while_loop(
-            b,
-            [b.load(x, i), start],
-            lambda a, c: b("lt", c, i32(12)),
-            lambda a, c: (b("mul", a, f32(0.5)), b("add", c, i32(5))),
-        )
-        b.store(y, a, i)
-        b.store(z, c, i)
-
-    check(body)
-
-
 def test_a_counter_stays_scalar_inside_a_divergent_while():
     n = 37
     x, k, y, z = refs = buffers(n)
@@ -200,16 +185,6 @@ def test_a_counter_stays_scalar_inside_a_divergent_while():
     assert "gather" not in text
 
 
-def test_if_by_a_uniform_condition():
-    def body(b: Builder, i, x, k, y, z):
-        condition = b("gt", b.load(k, i32(1)), i32(0))
-        a, c = branch(b, condition, lambda: (b.load(x, i), i32(4)), lambda: (f32(7), b.load(k, i32(2))))
-        b.store(y, a, i)
-        b.store(z, c, i)
-
-    check(body)
-
-
 def test_cheap_if_becomes_a_selection():
     n = 37
 
@@ -224,32 +199,6 @@ def test_cheap_if_becomes_a_selection():
     assert "side" not in text
 
 
-def test_if_with_stores_on_both_sides():
-    def body(b: Builder, i, x, k, y, z):
-        value = b.load(x, i)
-
-        def then():
-            b.store(y, b("mul", value, f32(2)), i)
-            return [i32(1)]
-
-        def other():
-            b.store(y, f32(0), i)
-            b.store(z, i32(5), i)
-            return [b("add", i, i32(2))]
-
-        (c,) = branch(b, b("gt", value, f32(0)), then, other)
-        b.store(z, c, i)
-
-    check(body)
-
-
-def test_if_on_one_side_only():
-    def body(b: Builder, i, x, k, y, z):
-        branch(b, b("eq", b("rem", i, i32(3)), i32(1)), lambda: b.store(y, b.load(x, i), i))
-
-    check(body)
-
-
 def test_a_side_no_lane_takes_is_skipped_and_its_uniform_loads_with_it():
     """The scalar load under the condition is out of range, so it must not run."""
     n = 37
@@ -261,34 +210,6 @@ def test_a_side_no_lane_takes_is_skipped_and_its_uniform_loads_with_it():
         b.store(y, a, i)
 
     check(body, n)
-
-
-@pytest.mark.full
-def test_nested_divergence():
-    def body(b: Builder, i, x, k, y, z):
-        value, count = b.load(x, i), b.load(k, i)
-
-        def outer(j, a):
-            def inner(m, c):
-                odd = b("eq", b("and", m, i32(1)), i32(1))
-                (d,) = branch(
-                    b,
-                    b("and", odd, b("gt", c, f32(0))),
-                    lambda: [b("sub", b("div", c, f32(3)), f32(1))],
-                    lambda: while_loop(
-                        b, [c], lambda e: b("lt", e, f32(0.75)), lambda e: [b("add", b("abs", e), f32(0.25))]
-                    ),
-                )
-                return [d]
-
-            (r,) = loop(b, i32(0), b("add", j, i32(1)), i32(1), [a], inner)
-            branch(b, b("gt", r, f32(0.5)), lambda: b.store(z, j, i))
-            return [r]
-
-        (a,) = loop(b, i32(0), count, i32(1), [value], outer)
-        b.store(y, a, i)
-
-    check(body)
 
 
 @pytest.mark.full
