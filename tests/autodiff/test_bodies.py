@@ -9,6 +9,7 @@ import pytest
 from jax import lax
 
 import qdtrace as qd
+from tests.autodiff.lanes import each
 
 X = np.linspace(0.2, 1.7, 7)
 N = len(X)
@@ -305,15 +306,12 @@ def test_derivatives(name):
 def test_narrow_floats(dtype, limit):
     trips = np.arange(40) % 5
 
-    @qd.jit
-    def ours(x, c):
-        out = qd.zeros(x.shape, x.dtype)
-        for i in qd.range(x.shape[0]):
-            v = qd.local(x[i] * c)
-            for _ in qd.range(qd_trips[i]):
-                v.value = jnp.sin(v.value) + x[i]
-            out[i] = v.value
-        return out
+    @each
+    def ours(i, x, c):
+        v = qd.local(x[i] * c)
+        for _ in qd.range(qd_trips[i]):
+            v.value = jnp.sin(v.value) + x[i]
+        return v.value
 
     def theirs(x, c):
         v = x * c

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
+from tests.autodiff.lanes import each
 
 X = np.linspace(0.1, 1.0, 90, dtype=np.float32)
 N = np.arange(90, dtype=np.int32) - 4
@@ -22,15 +23,12 @@ def stack(f, *args, target=None) -> int:
 def recurrence(limit):
     """A recurrence whose number of steps is data, limited by a function of it."""
 
-    @qd.jit
-    def f(x, n):
-        out = qd.empty(x.shape, x.dtype)
-        for i in qd.range(x.shape[0]):
-            v = qd.local(x[i])
-            for k in qd.range(limit(n[i])):
-                v.value = jnp.sin(v.value) + 0.1 * k
-            out[i] = v.value
-        return out
+    @each
+    def f(i, x, n):
+        v = qd.local(x[i])
+        for k in qd.range(limit(n[i])):
+            v.value = jnp.sin(v.value) + 0.1 * k
+        return v.value
 
     return lambda x, n: f(x, n).sum()
 

@@ -15,16 +15,12 @@ from qdtrace.autodiff.loops.known import with_known_trips
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.parser import parse_program
 from tests.autodiff.derive import derive
+from tests.autodiff.lanes import advance, each
 from tests.autodiff.machines import MACHINES, programs_for, stacks_of
 from tests.autodiff.row_walk import walk
 
 LANES = 9
 DTYPES = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"]
-
-
-def advance(a, k, x):
-    """Nonlinear in the state, and it depends on the iteration."""
-    return a + 0.05 * jnp.sin(a * (1 + k % 3)) - 0.02 * a * x
 
 
 def reductions():
@@ -69,15 +65,12 @@ def made(kind, arrays):
     def signed(b):
         return b.astype(int) if getattr(b, "dtype", None) in ("u4", "u8") else b
 
-    @qd.jit
-    def f(x):
-        out = qd.empty(x.shape, x.dtype)
-        for i in qd.range(x.shape[0]):
-            a = qd.local(x[i])
-            for k in qd.range(*map(signed, bounds(i, *arrays))):
-                a.value = advance(a.value, k, x[i])
-            out[i] = a.value
-        return out
+    @each
+    def f(i, x):
+        a = qd.local(x[i])
+        for k in qd.range(*map(signed, bounds(i, *arrays))):
+            a.value = advance(a.value, k, x[i])
+        return a.value
 
     def lane(i, x):
         first, end, step = (jnp.asarray(b).astype(int) for b in bounds(i, *arrays))
@@ -266,16 +259,13 @@ def test_loops_in_loops():
     rng = np.random.default_rng(3)
     outer, inner = rows(rng, "i4"), rows(rng, "i4", 40)
 
-    @qd.jit
-    def f(x):
-        out = qd.empty(x.shape, x.dtype)
-        for i in qd.range(x.shape[0]):
-            a = qd.local(x[i])
-            for j in qd.range(outer[i], outer[i + 1]):
-                for k in qd.range(inner[j], inner[j + 1]):
-                    a.value = advance(a.value, k, x[i])
-            out[i] = a.value
-        return out
+    @each
+    def f(i, x):
+        a = qd.local(x[i])
+        for j in qd.range(outer[i], outer[i + 1]):
+            for k in qd.range(inner[j], inner[j + 1]):
+                a.value = advance(a.value, k, x[i])
+        return a.value
 
     def theirs(x):
         def lane(i, x):
@@ -311,16 +301,13 @@ def test_lanes_of_vmap_and_loops_that_are_left_early():
     np.testing.assert_allclose(jax.grad(lambda x: lanes(c, x).sum())(x), want, rtol=1e-9)
     assert kept(lambda x: lanes(c, x).sum(), x) == 16 * 8
 
-    @qd.jit
-    def left(x):
-        out = qd.empty(x.shape, x.dtype)
-        for i in qd.range(x.shape[0]):
-            a = qd.local(x[i])
-            for k in qd.range(start[i], start[i + 1]):
-                qd.break_if(a.value > 1.3)
-                a.value = advance(a.value, k, x[i])
-            out[i] = a.value
-        return out
+    @each
+    def left(i, x):
+        a = qd.local(x[i])
+        for k in qd.range(start[i], start[i + 1]):
+            qd.break_if(a.value > 1.3)
+            a.value = advance(a.value, k, x[i])
+        return a.value
 
     qd.check_grads(left, (x,), modes=("rev",), order=1)
     assert kept(lambda x: left(x).sum(), x) <= 16 * (8 + 4 + 1)
@@ -370,12 +357,9 @@ def test_arrays_that_an_inner_function_captures() -> None:
     def scaled(table):
         inner = jax.jit(lambda i: table[i])
 
-        @qd.jit
-        def f(x):
-            out = qd.zeros(x.shape, x.dtype)
-            for i in qd.range(x.shape[0]):
-                out[i] = jnp.sin(x[i]) * inner(i)
-            return out
+        @each
+        def f(i, x):
+            return jnp.sin(x[i]) * inner(i)
 
         return f
 

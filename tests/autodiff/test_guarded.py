@@ -1,4 +1,3 @@
-# ruff: noqa: B023 - conditions of loops are asked while they are traced
 """Code that a branch or an empty loop guards has no part in the gradient, whatever the passes make of the branch.
 
 A zero adjoint times an infinite slope is NaN, so no such product may be computed where the program computes none.
@@ -16,20 +15,18 @@ from qdtrace.analysis.slopes import has_finite_slopes
 from qdtrace.ir.builder import Builder, scalar_var
 from qdtrace.ir.program import literal
 from qdtrace.ir.types import DType
+from tests.autodiff.lanes import each
 
 X, W = np.array([-1.0, -1.0, 2.0]), np.array([np.inf, np.nan, 3.0])
 
 
-@qd.jit
-def masked(x, w):
+@each
+def masked(i, x, w):
     """Data that are missing are NaN; a branch of one multiplication is cheap enough to be computed always."""
-    out = qd.empty(x.shape, x.dtype)
-    for i in qd.range(x.shape[0]):
-        v = qd.local(x[i])
-        with qd.when(jnp.isfinite(w[i])):
-            v.value = x[i] * w[i]
-        out[i] = v.value
-    return out
+    v = qd.local(x[i])
+    with qd.when(jnp.isfinite(w[i])):
+        v.value = x[i] * w[i]
+    return v.value
 
 
 def test_a_product_in_a_branch():
@@ -41,31 +38,25 @@ def test_a_product_in_a_branch():
 
 
 def test_a_root_in_a_loop_that_does_not_run():
-    @qd.jit
-    def f(x, n):
-        out = qd.empty(x.shape, x.dtype)
-        for i in qd.range(x.shape[0]):
-            s = qd.local(x[i])
-            for k in qd.range(n[i]):
-                s.value = s.value + jnp.sqrt(x[i]) * k
-            out[i] = s.value
-        return out
+    @each
+    def f(i, x, n):
+        s = qd.local(x[i])
+        for k in qd.range(n[i]):
+            s.value = s.value + jnp.sqrt(x[i]) * k
+        return s.value
 
     x, n = np.array([0.0, 4]), np.array([0, 3])
     np.testing.assert_allclose(jax.grad(lambda x: f(x, n).sum())(x), [1, 1.75])
 
 
 def test_a_root_in_a_branch_in_a_loop():
-    @qd.jit
-    def f(x):
-        out = qd.empty(x.shape, x.dtype)
-        for i in qd.range(x.shape[0]):
-            s = qd.local(x[i])
-            for k in qd.range(4):
-                with qd.when(x[i] > k):
-                    s.value = s.value + jnp.sqrt(x[i]) * k
-            out[i] = s.value
-        return out
+    @each
+    def f(i, x):
+        s = qd.local(x[i])
+        for k in qd.range(4):
+            with qd.when(x[i] > k):
+                s.value = s.value + jnp.sqrt(x[i]) * k
+        return s.value
 
     np.testing.assert_allclose(jax.grad(lambda x: f(x).sum())(np.array([0.0, 4])), [1, 2.5])
 
@@ -88,15 +79,12 @@ def test_a_root_that_all_iterations_share():
 
 
 def test_a_logarithm_in_a_while_that_does_not_run():
-    @qd.jit
-    def f(x):
-        out = qd.empty(x.shape, x.dtype)
-        for i in qd.range(x.shape[0]):
-            s = qd.local(x[i])
-            for _ in qd.while_(lambda: (s.value > 0) & (s.value < 3)):
-                s.value = s.value + jnp.log(x[i])
-            out[i] = s.value
-        return out
+    @each
+    def f(i, x):
+        s = qd.local(x[i])
+        for _ in qd.while_(lambda: (s.value > 0) & (s.value < 3)):
+            s.value = s.value + jnp.log(x[i])
+        return s.value
 
     np.testing.assert_allclose(jax.grad(lambda x: f(x).sum())(np.array([0.0, 2])), [1, 2])
 

@@ -12,6 +12,7 @@ from jax.scipy import special
 
 import qdtrace as qd
 from qdtrace.errors import GradientError
+from tests.autodiff.lanes import each
 
 diffrax, lineax, optimistix = map(pytest.importorskip, ("diffrax", "lineax", "optimistix"))
 RNG = np.random.default_rng(3)
@@ -365,19 +366,16 @@ def test_a_backward_function_that_has_no_derivative_is_refused():
 
 
 def test_a_cell_of_a_constant_in_control_flow_of_jax():
-    @qd.jit
-    def ours(x):
-        out = qd.empty(x.shape, x.dtype)
-        for i in qd.range(x.shape[0]):
+    @each
+    def ours(i, x):
 
-            def branch(v):
-                s = qd.local(1.0)
-                for _ in qd.range(3):
-                    s.value = s.value * v
-                return s.value
+        def branch(v):
+            s = qd.local(1.0)
+            for _ in qd.range(3):
+                s.value = s.value * v
+            return s.value
 
-            out[i] = lax.cond(x[i] > 1.0, branch, lambda v: v, x[i])
-        return out
+        return lax.cond(x[i] > 1.0, branch, lambda v: v, x[i])
 
     np.testing.assert_allclose(jax.grad(lambda x: ours(x).sum())(POINTS), np.where(POINTS > 1, 3 * POINTS**2, 1.0))
 

@@ -13,15 +13,11 @@ from qdtrace.errors import BoundsError, TraceTypeError, TraceValueError, Unsuppo
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.parser import parse_program
 from tests.autodiff.derive import derive
+from tests.autodiff.lanes import advance, each
 from tests.autodiff.machines import MACHINES, programs_for, stacks_of
 
 N = np.array([-3, 0, 1, 2, 5, 8, 31, 63, 64], np.int32)
 X = np.linspace(0.2, 1.4, len(N))
-
-
-def advance(a, k, x):
-    """Nonlinear in the state, and it depends on the iteration."""
-    return a + 0.05 * jnp.sin(a * (1 + k % 3)) - 0.02 * a * x
 
 
 def while_loop(n, k, most):
@@ -43,16 +39,13 @@ LOOPS = {
 def recurrence(name, most):
     loop = LOOPS[name][0]
 
-    @qd.jit
-    def f(x, n):
-        out = qd.empty(x.shape, x.dtype)
-        for i in qd.range(x.shape[0]):
-            a, k = qd.local(x[i]), qd.local(0)
-            for _ in loop(n[i], k, most):
-                a.value = advance(a.value, k.value, x[i])
-                k += 1
-            out[i] = a.value
-        return out
+    @each
+    def f(i, x, n):
+        a, k = qd.local(x[i]), qd.local(0)
+        for _ in loop(n[i], k, most):
+            a.value = advance(a.value, k.value, x[i])
+            k += 1
+        return a.value
 
     return f
 
@@ -99,17 +92,14 @@ def test_second_derivatives_and_batches(name):
 @pytest.mark.full
 @pytest.mark.parametrize("kind", ["range", "while_"])
 def test_loops_that_are_left_early(kind):
-    @qd.jit
-    def f(x, n):
-        out = qd.empty(x.shape, x.dtype)
-        for i in qd.range(x.shape[0]):
-            a, k = qd.local(x[i]), qd.local(0)
-            for _ in qd.range(n[i], most=64) if kind == "range" else qd.while_(lambda: k.value < n[i], most=41):
-                qd.break_if(k.value >= 40)
-                a.value = advance(a.value, k.value, x[i])
-                k += 1
-            out[i] = a.value
-        return out
+    @each
+    def f(i, x, n):
+        a, k = qd.local(x[i]), qd.local(0)
+        for _ in qd.range(n[i], most=64) if kind == "range" else qd.while_(lambda: k.value < n[i], most=41):
+            qd.break_if(k.value >= 40)
+            a.value = advance(a.value, k.value, x[i])
+            k += 1
+        return a.value
 
     theirs = by_jax(lambda n: jnp.minimum(n, 40))
     _, want = jax.jvp(jax.vmap(theirs), (X, N), (np.ones_like(X), np.zeros(len(X), jax.dtypes.float0)))
@@ -121,16 +111,13 @@ def test_loops_that_are_left_early(kind):
 @pytest.mark.full
 @pytest.mark.cpu
 def test_loops_in_loops():
-    @qd.jit
-    def f(x, n):
-        out = qd.empty(x.shape, x.dtype)
-        for i in qd.range(x.shape[0]):
-            a = qd.local(x[i])
-            for j in qd.range(n[i] // 4, most=16):
-                for k in qd.range(j, n[i] // 4, most=16):
-                    a.value = advance(a.value, k, x[i])
-            out[i] = a.value
-        return out
+    @each
+    def f(i, x, n):
+        a = qd.local(x[i])
+        for j in qd.range(n[i] // 4, most=16):
+            for k in qd.range(j, n[i] // 4, most=16):
+                a.value = advance(a.value, k, x[i])
+        return a.value
 
     def theirs(x, n):
         inner = lambda j, a: jax.lax.fori_loop(j, n // 4, lambda k, a: advance(a, k, x), a)  # noqa: E731
@@ -195,16 +182,13 @@ def test_more_iterations_are_an_error_of_the_call(kind, got, debug, mode):
 @pytest.mark.cpu
 @pytest.mark.parametrize("kind", ["range", "while_"])
 def test_more_iterations_are_an_error_of_the_gradient(kind):
-    @qd.jit
-    def f(x, n):
-        out = qd.zeros(x.shape, x.dtype)
-        for i in qd.range(x.shape[0]):
-            a, k = qd.local(x[i]), qd.local(0)
-            for _ in qd.range(n[i], most=0) if kind == "range" else qd.while_(lambda: k.value < n[i], most=0):
-                a.value = jnp.sin(a.value)
-                k += 1
-            out[i] = a.value
-        return out
+    @each
+    def f(i, x, n):
+        a, k = qd.local(x[i]), qd.local(0)
+        for _ in qd.range(n[i], most=0) if kind == "range" else qd.while_(lambda: k.value < n[i], most=0):
+            a.value = jnp.sin(a.value)
+            k += 1
+        return a.value
 
     gradient = jax.jit(jax.grad(lambda x, n: f(x, n).sum()))
     assert gradient(np.ones(3), np.array([0, -1, 0])).tolist() == [1.0] * 3

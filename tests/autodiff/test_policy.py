@@ -27,6 +27,7 @@ from qdtrace.autodiff.loops.thinning import levels, slots_for
 from qdtrace.compose import stack_budget
 from qdtrace.config import options_from
 from qdtrace.errors import Loc
+from tests.autodiff.lanes import each
 from tests.autodiff.machines import limited
 
 PLENTY = 1 << 30
@@ -128,16 +129,13 @@ def test_loops_of_a_task_share_its_memory() -> None:
     assert len(stacks.choices) == 3
 
 
-@qd.jit
-def powers(x, end):
-    out = qd.empty(x.shape, x.dtype)
-    for i in qd.range(x.shape[0]):
-        v, n = qd.local(x[i]), qd.local(0)
-        for _ in qd.while_(lambda: n.value < end):  # noqa: B023
-            v.value = v.value * x[i]
-            n.value = n.value + 1
-        out[i] = v.value
-    return out
+@each
+def powers(i, x, end):
+    v, n = qd.local(x[i]), qd.local(0)
+    for _ in qd.while_(lambda: n.value < end):
+        v.value = v.value * x[i]
+        n.value = n.value + 1
+    return v.value
 
 
 X = np.linspace(0.9, 1.1, 50, dtype=np.float32)
@@ -268,18 +266,15 @@ def test_free_memory_is_a_size() -> None:
 @pytest.mark.full
 @pytest.mark.cpu
 def test_states_with_arrays() -> None:
-    @qd.jit
-    def run(x, end):
-        out = qd.empty(x.shape, x.dtype)
-        for i in qd.range(x.shape[0]):
-            arrays = [qd.local(jnp.zeros(4000, jnp.float32)) for _ in range(4)]
-            n = qd.local(jnp.int32(0))
-            for _ in qd.while_(lambda: n.value < end):  # noqa: B023
-                for a in arrays:
-                    a[n.value] = jnp.sin(a[n.value]) + x[i] * a[n.value + 1] + x[i]
-                n.value = n.value + 1
-            out[i] = sum(a[0] + a[1] for a in arrays)
-        return out
+    @each
+    def run(i, x, end):
+        arrays = [qd.local(jnp.zeros(4000, jnp.float32)) for _ in range(4)]
+        n = qd.local(jnp.int32(0))
+        for _ in qd.while_(lambda: n.value < end):
+            for a in arrays:
+                a[n.value] = jnp.sin(a[n.value]) + x[i] * a[n.value + 1] + x[i]
+            n.value = n.value + 1
+        return sum(a[0] + a[1] for a in arrays)
 
     def f(x):
         return run(x, jnp.int32(200)).sum()

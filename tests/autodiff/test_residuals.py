@@ -21,6 +21,7 @@ from qdtrace.ir.verify import verify_program
 from qdtrace.passes import pipelines
 from qdtrace.trace import compat
 from tests.autodiff.derive import derive, with_residuals
+from tests.autodiff.lanes import each
 from tests.autodiff.programs import arguments, random_program
 from tests.autodiff.read_residuals import residuals_of, residuals_read
 
@@ -189,16 +190,13 @@ def test_tasks_run_again_if_the_reverse_of_joined_tasks_is_refused(monkeypatch):
 def test_a_loop_without_adjoints_is_not_walked_back():
     """No iterations of it are counted, and nothing is refused for their number."""
 
-    @qd.jit
-    def f(x, n):
-        out = qd.empty(x.shape, x.dtype)
-        for i in qd.range(x.shape[0]):
-            k, left = qd.local(0), qd.local(n[i])
-            for _ in qd.while_(lambda left=left: left.value > 1):
-                left.value = left.value // 2
-                k.value = k.value + 1
-            out[i] = x[i] * x[i] * k.value
-        return out
+    @each
+    def f(i, x, n):
+        k, left = qd.local(0), qd.local(n[i])
+        for _ in qd.while_(lambda left=left: left.value > 1):
+            left.value = left.value // 2
+            k.value = k.value + 1
+        return x[i] * x[i] * k.value
 
     n = np.arange(5, dtype=np.int32)
     (call,) = run_by(jax.grad(lambda x: f(x, n).sum()), X)

@@ -12,6 +12,7 @@ import qdtrace as qd
 from qdtrace.analysis.machine import CPU, GPU
 from qdtrace.autodiff.loops.policy import LoopSize
 from qdtrace.ir.walk import walk_all, walk_program
+from tests.autodiff.lanes import each
 from tests.autodiff.machines import limited, programs_for
 
 X = np.linspace(0.2, 1.4, 9)
@@ -129,16 +130,13 @@ def test_lengths(trips, is_exact, most, steps, rest, segments):
 
 
 def test_bodies_of_many_values_are_not_replayed_together():
-    @qd.jit
-    def run(x):
-        out = qd.empty(x.shape, x.dtype)
-        for i in qd.range(x.shape[0]):
-            a = [qd.local(x[i] + k) for k in range(30)]
-            for _ in qd.range(64):
-                for k in range(30):
-                    a[k].value = jnp.sin(a[k].value * a[k - 1].value)
-            out[i] = sum(v.value for v in a)
-        return out
+    @each
+    def run(i, x):
+        a = [qd.local(x[i] + k) for k in range(30)]
+        for _ in qd.range(64):
+            for k in range(30):
+                a[k].value = jnp.sin(a[k].value * a[k - 1].value)
+        return sum(v.value for v in a)
 
     assert stored(run, X).steps == 1
 
@@ -173,16 +171,13 @@ def test_constant_numbers_of_iterations(trips, steps):
 @pytest.mark.full
 @pytest.mark.parametrize("trips", [5, 23, 30])
 def test_a_loop_in_a_branch(trips):
-    @qd.jit
-    def ours(x):
-        out = qd.empty(x.shape, x.dtype)
-        for i in qd.range(x.shape[0]):
-            a = qd.local(x[i])
-            with qd.when(x[i] > 0.7):
-                for k in qd.range(trips):
-                    a.value = a.value + 0.1 * jnp.sin(a.value * x[i] + k)
-            out[i] = a.value * a.value
-        return out
+    @each
+    def ours(i, x):
+        a = qd.local(x[i])
+        with qd.when(x[i] > 0.7):
+            for k in qd.range(trips):
+                a.value = a.value + 0.1 * jnp.sin(a.value * x[i] + k)
+        return a.value * a.value
 
     with programs_for(GPU):
         qd.check_grads(ours, (X,))
@@ -227,15 +222,12 @@ def test_accumulations_in_the_body_are_made_once(trips):
 def test_checks_of_every_iteration_are_made(trips, is_known):
     """The index that is out of bounds is that of the last iteration, in a segment or in the rest."""
 
-    @qd.jit
-    def run(x, table, n):
-        out = qd.empty(x.shape, x.dtype)
-        for i in qd.range(x.shape[0]):
-            a = qd.local(x[i])
-            for k in qd.range(trips if is_known else n):
-                a.value = jnp.sin(a.value) * table[k * k % (trips * trips)]
-            out[i] = a.value
-        return out
+    @each
+    def run(i, x, table, n):
+        a = qd.local(x[i])
+        for k in qd.range(trips if is_known else n):
+            a.value = jnp.sin(a.value) * table[k * k % (trips * trips)]
+        return a.value
 
     def slopes(size):
         return jax.jit(jax.grad(lambda x: run(x, np.ones(size), np.int32(trips)).sum()))(X)
@@ -268,19 +260,16 @@ def test_memory_that_the_loop_changes():
 def arrays_of(steps, size):
     """A table that each iteration makes for itself, with indices that depend on data."""
 
-    @qd.jit
-    def ours(x):
-        out = qd.empty(x.shape, x.dtype)
-        for i in qd.range(x.shape[0]):
-            a = qd.local(x[i])
-            for k in qd.range(steps):
-                table = qd.local(jnp.zeros(size, x.dtype))
-                place = (10 * jnp.abs(a.value)).astype(jnp.int32) % size
-                table[place] = jnp.sin(a.value + k)
-                table[(place + 1) % size] = a.value * x[i]
-                a.value = 0.5 * a.value + table[place] * table[(place + 1) % size]
-            out[i] = a.value
-        return out
+    @each
+    def ours(i, x):
+        a = qd.local(x[i])
+        for k in qd.range(steps):
+            table = qd.local(jnp.zeros(size, x.dtype))
+            place = (10 * jnp.abs(a.value)).astype(jnp.int32) % size
+            table[place] = jnp.sin(a.value + k)
+            table[(place + 1) % size] = a.value * x[i]
+            a.value = 0.5 * a.value + table[place] * table[(place + 1) % size]
+        return a.value
 
     return ours
 
@@ -298,18 +287,15 @@ def test_memory_of_an_iteration():
 
 @pytest.mark.full
 def test_short_loops_inside_are_unrolled_first():
-    @qd.jit
-    def ours(x):
-        out = qd.empty(x.shape, x.dtype)
-        for i in qd.range(x.shape[0]):
-            s, k = qd.local(jnp.full(3, x[i])), qd.local(jnp.zeros(3, x.dtype))
-            for t in qd.range(100):
-                for c in qd.range(3):
-                    k[c] = jnp.sin(s[(c + 1) % 3] * x[i] + t)
-                for c in qd.range(3):
-                    s[c] += 0.05 * k[c]
-            out[i] = s[0] * s[1] + s[2]
-        return out
+    @each
+    def ours(i, x):
+        s, k = qd.local(jnp.full(3, x[i])), qd.local(jnp.zeros(3, x.dtype))
+        for t in qd.range(100):
+            for c in qd.range(3):
+                k[c] = jnp.sin(s[(c + 1) % 3] * x[i] + t)
+            for c in qd.range(3):
+                s[c] += 0.05 * k[c]
+        return s[0] * s[1] + s[2]
 
     choice = stored(ours, X)
     assert (choice.steps, choice.nbytes) == (10, 10 * 3 * X.itemsize)
@@ -320,15 +306,12 @@ def test_short_loops_inside_are_unrolled_first():
 @pytest.mark.full
 @pytest.mark.parametrize("trips", [20, 27])
 def test_second_derivatives(trips):
-    @qd.jit
-    def ours(x):
-        out = qd.empty(x.shape, x.dtype)
-        for i in qd.range(x.shape[0]):
-            a = qd.local(x[i])
-            for _ in qd.range(trips):
-                a.value = a.value + 0.05 * jnp.sin(a.value * x[i])
-            out[i] = a.value
-        return out
+    @each
+    def ours(i, x):
+        a = qd.local(x[i])
+        for _ in qd.range(trips):
+            a.value = a.value + 0.05 * jnp.sin(a.value * x[i])
+        return a.value
 
     with programs_for(GPU):
         qd.check_grads(ours, (X,), order=2)

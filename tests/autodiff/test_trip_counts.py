@@ -15,6 +15,7 @@ import pytest
 import qdtrace as qd
 from qdtrace.autodiff.loops import trip_counts
 from qdtrace.errors import GradientError
+from tests.autodiff.lanes import advance, each
 from tests.autodiff.machines import MACHINES, programs_for
 
 COUNTS = np.array([0, 1, 2, 3, 7, 31, 32, 33, 34, 62, 63, 64, 65, 95, 96, 97, 126, 127, 128, 129, 252, 253, 254, 511,
@@ -29,11 +30,6 @@ def machine(request):
         yield
 
 
-def advance(a, k, x):
-    """Nonlinear in the state, and it depends on the iteration."""
-    return a + 0.05 * jnp.sin(a * (1 + k % 3)) - 0.02 * a * x
-
-
 def agrees(ours, theirs, *more, rtol=1e-9):
     """Equal derivatives of `ours(x, n)`, over lanes, and of `theirs(x, n)`, of one lane."""
     want = jax.jit(lambda x, n: jax.jvp(lambda x: jax.vmap(theirs)(x, n), (x,), (jnp.ones_like(x),))[1])(X, COUNTS)
@@ -43,16 +39,13 @@ def agrees(ours, theirs, *more, rtol=1e-9):
 
 @pytest.mark.full
 def test_while():
-    @qd.jit
-    def ours(x, n):
-        out = qd.empty(x.shape, x.dtype)
-        for i in qd.range(x.shape[0]):
-            a, k = qd.local(x[i]), qd.local(0)
-            for _ in qd.while_(lambda: k.value < n[i]):
-                a.value = advance(a.value, k.value, x[i])
-                k += 1
-            out[i] = a.value
-        return out
+    @each
+    def ours(i, x, n):
+        a, k = qd.local(x[i]), qd.local(0)
+        for _ in qd.while_(lambda: k.value < n[i]):
+            a.value = advance(a.value, k.value, x[i])
+            k += 1
+        return a.value
 
     agrees(ours, lambda x, n: jax.lax.fori_loop(0, n, lambda k, a: advance(a, k, x), x))
 
@@ -61,16 +54,13 @@ def test_while():
 @pytest.mark.full
 @pytest.mark.parametrize("step", [1, -1, 3, -4, 1000, -1000])
 def test_for_with_bounds_of_data(step):
-    @qd.jit
-    def ours(x, n):
-        out = qd.empty(x.shape, x.dtype)
-        for i in qd.range(x.shape[0]):
-            a = qd.local(x[i])
-            start = 5 if step > 0 else 5 + n[i]
-            for k in qd.range(start, 10 + n[i] - start, step):
-                a.value = advance(a.value, k, x[i])
-            out[i] = a.value
-        return out
+    @each
+    def ours(i, x, n):
+        a = qd.local(x[i])
+        start = 5 if step > 0 else 5 + n[i]
+        for k in qd.range(start, 10 + n[i] - start, step):
+            a.value = advance(a.value, k, x[i])
+        return a.value
 
     def theirs(x, n):
         start = 5 if step > 0 else 5 + n
@@ -84,16 +74,13 @@ def test_for_with_bounds_of_data(step):
 def test_array_in_the_state():
     """States are a counter and an array that each iteration changes one element of."""
 
-    @qd.jit
-    def ours(x, n):
-        out = qd.empty(x.shape, x.dtype)
-        for i in qd.range(x.shape[0]):
-            a, k = qd.local(jnp.full(5, x[i])), qd.local(0)
-            for _ in qd.while_(lambda: k.value < n[i]):
-                a[k.value % 5] = advance(a[(k.value + 3) % 5], k.value, x[i])
-                k += 1
-            out[i] = a[0] * a[1] + a[4]
-        return out
+    @each
+    def ours(i, x, n):
+        a, k = qd.local(jnp.full(5, x[i])), qd.local(0)
+        for _ in qd.while_(lambda: k.value < n[i]):
+            a[k.value % 5] = advance(a[(k.value + 3) % 5], k.value, x[i])
+            k += 1
+        return a[0] * a[1] + a[4]
 
     def theirs(x, n):
         body = lambda k, a: a.at[k % 5].set(advance(a[(k + 3) % 5], k, x))  # noqa: E731
@@ -108,19 +95,16 @@ def test_array_in_the_state():
 def test_unknown_in_known_in_unknown(outer):
     """The bound of the inner loop depends on both loops around it."""
 
-    @qd.jit
-    def ours(x, n):
-        out = qd.empty(x.shape, x.dtype)
-        for i in qd.range(x.shape[0]):
-            a, t = qd.local(x[i]), qd.local(0)
-            for _ in qd.while_(lambda: t.value * t.value < n[i]):
-                for o in qd.range(outer):
-                    for k in qd.range(t.value * o % 70):
-                        a.value = advance(a.value, k, x[i])
-                    a.value = jnp.cos(a.value) + x[i]
-                t += 1
-            out[i] = a.value
-        return out
+    @each
+    def ours(i, x, n):
+        a, t = qd.local(x[i]), qd.local(0)
+        for _ in qd.while_(lambda: t.value * t.value < n[i]):
+            for o in qd.range(outer):
+                for k in qd.range(t.value * o % 70):
+                    a.value = advance(a.value, k, x[i])
+                a.value = jnp.cos(a.value) + x[i]
+            t += 1
+        return a.value
 
     def theirs(x, n):
         def one(carry):
@@ -137,17 +121,14 @@ def test_unknown_in_known_in_unknown(outer):
 
 @pytest.mark.full
 def test_break_with_an_unknown_bound():
-    @qd.jit
-    def ours(x, n):
-        out = qd.empty(x.shape, x.dtype)
-        for i in qd.range(x.shape[0]):
-            a = qd.local(x[i])
-            for k in qd.range(n[i]):
-                qd.continue_if(k % 5 == 2)
-                a.value = advance(a.value, k, x[i])
-                qd.break_if((a.value > 1.5) & (k > n[i] - 3))
-            out[i] = a.value
-        return out
+    @each
+    def ours(i, x, n):
+        a = qd.local(x[i])
+        for k in qd.range(n[i]):
+            qd.continue_if(k % 5 == 2)
+            a.value = advance(a.value, k, x[i])
+            qd.break_if((a.value > 1.5) & (k > n[i] - 3))
+        return a.value
 
     def theirs(x, n):
         def one(carry):
@@ -165,16 +146,13 @@ def test_break_with_an_unknown_bound():
 def test_as_many_in_all_lanes():
     """A stack that is full, and the next iterations: nobody has more of them, which would make its stride wider."""
 
-    @qd.jit
-    def ours(x, n):
-        out = qd.empty(x.shape, x.dtype)
-        for i in qd.range(x.shape[0]):
-            a = qd.local(x[i])
-            for k in qd.range(n):
-                a.value = advance(a.value, k, x[i])
-                qd.break_if(a.value > 100)
-            out[i] = a.value
-        return out
+    @each
+    def ours(i, x, n):
+        a = qd.local(x[i])
+        for k in qd.range(n):
+            a.value = advance(a.value, k, x[i])
+            qd.break_if(a.value > 100)
+        return a.value
 
     def theirs(x, n):
         return jax.lax.fori_loop(0, n, lambda k, a: advance(a, k, x), x)
@@ -187,15 +165,12 @@ def test_as_many_in_all_lanes():
 
 
 def sines(constant=None):
-    @qd.jit
-    def f(x, n):
-        out = qd.empty(x.shape, x.dtype)
-        for i in qd.range(x.shape[0]):
-            a = qd.local(x[i])
-            for _ in qd.range(constant or n):
-                a.value = jnp.sin(a.value)
-            out[i] = a.value
-        return out
+    @each
+    def f(i, x, n):
+        a = qd.local(x[i])
+        for _ in qd.range(constant or n):
+            a.value = jnp.sin(a.value)
+        return a.value
 
     return jax.grad(lambda x, n: f(x, n).sum())
 
@@ -219,16 +194,13 @@ def test_more_iterations_by_constants():
 def test_a_million(trips):
     """The derivative is a product of a million factors around 1."""
 
-    @qd.jit
-    def ours(x, n):
-        out = qd.empty(x.shape, x.dtype)
-        for i in qd.range(x.shape[0]):
-            a, k = qd.local(x[i]), qd.local(0)
-            for _ in qd.while_(lambda: k.value < n):
-                a.value = a.value + 1e-3 * jnp.sin(3 * a.value + k.value)
-                k += 1
-            out[i] = a.value
-        return out
+    @each
+    def ours(i, x, n):
+        a, k = qd.local(x[i]), qd.local(0)
+        for _ in qd.while_(lambda: k.value < n):
+            a.value = a.value + 1e-3 * jnp.sin(3 * a.value + k.value)
+            k += 1
+        return a.value
 
     def theirs(x):
         return jax.lax.fori_loop(0, trips, lambda k, a: a + 1e-3 * jnp.sin(3 * a + k), x)
