@@ -4,7 +4,7 @@ A block of a text file here is a mistake: a headline with its name and kind, the
 the error, the line it names, all of its notes or none, and the fix; after another one the program with the fix applied,
 and after a last one its result in NumPy, if that is not what Python makes of the mistaken program (`plain`).
 A kind says where the lines stand: `task` in a loop over 8 elements, `function` in a function under `qd.jit`, `lane` in
-a function under `qd.vmap`, `program` at the top.
+a function under `qd.vmap`, `program` at the top. Those in the folder `refused` have no fix that gives what was meant.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ def run(kind: str, body: str, file: str) -> Any:
     return names.get("result")
 
 
-def mistakes() -> list[Mistake]:
+def mistakes(folder: str = "") -> list[Mistake]:
     """All of the table."""
-    return [_read(block) for path in sorted(Path(__file__).parent.glob("*.txt")) for block in _blocks(path)]
+    return [_read(block) for path in sorted((Path(__file__).parent / folder).glob("*.txt")) for block in _blocks(path)]
 
 
 def _blocks(path: Path) -> list[str]:

@@ -19,11 +19,12 @@ FIXED = [
     pytest.param(m, marks=pytest.mark.slow if k % 3 else ()) for k, m in enumerate(m for m in ALL if m.right)
 ]  # all of them take a minute and a half
 WARNED = [m for m in ALL if m.error == "QdWarning"]
+REFUSED = mistakes("refused")
 
 
 def test_the_table_is_whole() -> None:
     assert len(ALL) >= 300
-    assert len({m.name for m in ALL}) == len(ALL)
+    assert len({m.name for m in ALL + REFUSED}) == len(ALL + REFUSED)
     assert all(m.right for m in ALL)
 
 
@@ -33,8 +34,8 @@ def with_lines(note: str, file: str) -> str:
     return place.sub(lambda found: linecache.getline(file, int(found[1])).strip(), note)
 
 
-@pytest.mark.parametrize("mistake", [m for m in ALL if m not in WARNED], ids=lambda m: m.name)
-def test_a_mistake_is_told_rule_line_and_fix(mistake: Mistake) -> None:
+def told(mistake: Mistake) -> list[str]:
+    """Runs it, and looks at its error, of which these are the notes."""
     file = f"{mistake.name}.py"
     with pytest.raises(getattr(qd, mistake.error)) as caught:
         run(mistake.kind, mistake.wrong, file)
@@ -44,11 +45,24 @@ def test_a_mistake_is_told_rule_line_and_fix(mistake: Mistake) -> None:
     assert error.help == mistake.fix
     shown = [line.strip() for line in str(error).splitlines()]
     assert mistake.line in shown
-    assert [with_lines(note, file) for note in error.notes if mistake.notes] == mistake.notes
     shown_frames = traceback.extract_tb(error.__traceback__)[2:]  # without this file and programs.py
     assert {frame.filename for frame in shown_frames} == {file}
     assert error.__cause__ is None
     assert error.__suppress_context__ or error.__context__ is None
+    return [with_lines(note, file) for note in error.notes]
+
+
+@pytest.mark.parametrize("mistake", [m for m in ALL if m not in WARNED], ids=lambda m: m.name)
+def test_a_mistake_is_told_rule_line_and_fix(mistake: Mistake) -> None:
+    notes = told(mistake)
+    assert not mistake.notes or notes == mistake.notes
+
+
+@pytest.mark.parametrize("mistake", REFUSED, ids=lambda m: m.name)
+def test_a_refusal_is_told_whole_and_leaves_nothing(mistake: Mistake) -> None:
+    for _ in range(2):  # the second call must not find anything that the first one left
+        assert told(mistake) == mistake.notes
+        np.testing.assert_array_equal(run("task", "x[i] = i", "good.py"), np.arange(8))
 
 
 @pytest.mark.parametrize("mistake", WARNED, ids=lambda m: m.name)
