@@ -12,7 +12,6 @@ import pytest
 from jax import lax
 
 import qdtrace as qd
-from qdtrace.errors import TraceTypeError
 from qdtrace.trace.regions import restructure
 from qdtrace.trace.trace import trace_function
 from qdtrace.trace.tree import equations_in
@@ -295,47 +294,6 @@ def test_a_loaded_value_is_a_jax_value() -> None:
 
     trace_function(body, (X,))
     assert seen == {"tracer": True, "array": True, "plain": True}
-
-
-def integer_and_float(k):
-    for i in qd.range(4):
-        k[i] += 0.5
-
-
-def too_wide(x):
-    for i in qd.range(8):
-        x[i] += jnp.ones(2)
-
-
-def at_bool(b):
-    for i in qd.range(4):
-        b.at[i].add(True)
-
-
-def test_accumulating_a_float_into_integers(refusal) -> None:
-    assert refusal(TraceTypeError, integer_and_float, K) == clean("""
-        an accumulation of float32 into int32 would lose information
-          at FILE:2 in integer_and_float
-              k[i] += 0.5
-        help: convert it: `.astype(jnp.int32)`, or make the target with dtype=float32
-    """)
-
-
-def test_accumulating_a_vector_into_a_scalar(refusal) -> None:
-    assert refusal(TraceTypeError, too_wide, X) == clean("""
-        an accumulation needs a value of shape (), got (2,)
-          at FILE:2 in too_wide
-              x[i] += jnp.ones(2)
-    """)
-
-
-def test_accumulating_bool(refusal) -> None:
-    assert refusal(TraceTypeError, at_bool, np.ones(4, bool)) == clean("""
-        `.at[].add` needs a buffer of numbers, got bool
-          at FILE:2 in at_bool
-              b.at[i].add(True)
-        help: use qd.atomic_or or atomic_and
-    """)
 
 
 def one_buffer_as_two_inputs(x):

@@ -1,4 +1,3 @@
-# ruff: noqa: B023
 """`b[k] += v` is one accumulation for every form of the index, through objects, and when v touches the buffer."""
 
 from __future__ import annotations
@@ -10,9 +9,7 @@ import pytest
 from jax import lax
 
 import qdtrace as qd
-from qdtrace.errors import TraceTypeError, TraceValueError
 from qdtrace.trace.trace import trace_function
-from tests.trace.text import clean
 
 X = np.zeros(8, np.float32)
 M = np.zeros((4, 2), np.float32)
@@ -291,93 +288,6 @@ def test_stores(tree, function) -> None:
     words = tree(function, M, K).split()
     assert "accum" not in words
     assert words[-1] == "store"
-
-
-def cell_changes(x, k):
-    for i in qd.range(4):
-        c = qd.local(k[i])
-
-        def value():
-            c.value += 1
-            return 1.0
-
-        x[c] += value()
-
-
-def buffer_changes(x, k):
-    n = qd.zeros((), jnp.int32)
-    for _ in qd.range(4, serial=True):
-
-        def value():
-            n[()] += 1
-            return 1.0
-
-        x[n] += value()
-
-
-def two_ways(x, k):
-    class Steps:
-        def __getitem__(self, i):
-            return x[k[i]]
-
-        def __setitem__(self, i, value) -> None:
-            x[k[0]] = value
-
-    steps = Steps()
-    for i in qd.range(4):
-        steps[i] += 1.0
-
-
-def two_widths(x, k):
-    class Rows:
-        def __getitem__(self, i):
-            return x[0]
-
-        def __setitem__(self, i, value) -> None:
-            x[0:2] = value
-
-    rows = Rows()
-    for i in qd.range(4):
-        rows[i] += 1.0
-
-
-OTHER = """
-`b[k] += v` needs to store to the element that it loads: this index changes while v is computed, or comes out in \
-another way the second time
-  at FILE:{store} in {where}
-      {line}
-note: the element is loaded at FILE:{load} in {loading}
-help: take the index before: `k = cell.value`, then `b[k] += v`; a store of a sum is written out: `b[k] = b[j] + v`
-"""
-
-
-@pytest.mark.parametrize(
-    ("function", "store", "where", "line", "load"),
-    [
-        (cell_changes, 8, "cell_changes", "x[c] += value()", 8),
-        (buffer_changes, 8, "buffer_changes", "x[n] += value()", 8),
-        (two_ways, 6, "two_ways.<locals>.Steps.__setitem__", "x[k[0]] = value", 3),
-        (two_widths, 6, "two_widths.<locals>.Rows.__setitem__", "x[0:2] = value", 3),
-    ],
-)
-def test_refuses_two_places(refusal, function, store, where, line, load) -> None:
-    loading = where.replace("set", "get")
-    expected = OTHER.format(store=store, where=where, line=line, load=load, loading=loading)
-    assert refusal(TraceValueError, function, X, K.astype(np.int32)) == clean(expected)
-
-
-def add_to_flags(flags):
-    for i in qd.range(4):
-        flags[i] += True
-
-
-def test_flags_are_no_numbers(refusal) -> None:
-    assert refusal(TraceTypeError, add_to_flags, np.zeros(4, bool)) == clean("""
-        `b[k] += v` needs a buffer of numbers, got bool
-          at FILE:2 in add_to_flags
-              flags[i] += True
-        help: use qd.atomic_or(b, k, v), or write `b[k] = b[k] | v` where each iteration has its own k
-    """)
 
 
 def test_a_flag_in_a_variable_is_a_value(tree) -> None:
