@@ -15,226 +15,69 @@ import qdtrace as qd
 from qdtrace.trace.regions import restructure
 from qdtrace.trace.trace import trace_function
 from qdtrace.trace.tree import equations_in
-from tests.trace.text import clean
+from tests.trace.text import task
 
 X = np.ones(8, np.float32)
 M = np.ones((4, 2), np.float32)
 K = np.ones(4, np.int32)
 
 
-def add(x):
-    for i in qd.range(8):
-        x[i] += 2.0
+ACCUMULATIONS = {
+    "x[i] += 2.0": "accum add",
+    "x[i] -= x[0]": "load\naccum add",
+    "x[-1] += 1": "accum add",
+    "m[i] += jnp.array([1.0, 2.0])": "accum add",
+    "m[i, 1] += 1.0": "accum add",
+    "m[i, 0:1] += 1.0": "accum add",
+    "m[...] += 1.0": "accum add",
+    "x[i + 1] += 1.0": "accum add",
+    "k[i] += 1": "accum add",
+    "x[i] += lax.cond(x[0] > 0, lambda: 1.0, lambda: 2.0)": "load\naccum add",
+    "x[i] += qd.atomic_add(m, (i, 0), 1.0)": "atomic add\naccum add",
+    "x[i] += 1.0\nx[i] += 2.0": "accum add\naccum add",
+    "with qd.when(x[i] > 0):\n    x[i] += 1.0": "load\nwhen\n  accum add",
+}
 
 
-def subtract(x):
-    for i in qd.range(8):
-        x[i] -= x[0]
-
-
-def constant_index(x):
-    for _ in qd.range(8):
-        x[-1] += 1
-
-
-def row(m):
-    for i in qd.range(4):
-        m[i] += jnp.array([1.0, 2.0])
-
-
-def element_of_row(m):
-    for i in qd.range(4):
-        m[i, 1] += 1.0
-
-
-def part_of_row(m):
-    for i in qd.range(4):
-        m[i, 0:1] += 1.0
-
-
-def small_whole(m):
-    for _ in qd.range(4):
-        m[...] += 1.0
-
-
-def outside_loops(x):
-    x[3] += 1.0
-
-
-def in_when(x):
-    for i in qd.range(8):
-        with qd.when(x[i] > 0):
-            x[i] += 1.0
-
-
-def computed_index(x):
-    for i in qd.range(7):
-        x[i + 1] += 1.0
-
-
-def integer(k):
-    for i in qd.range(4):
-        k[i] += 1
-
-
-def condition_between(x):
-    for i in qd.range(8):
-        x[i] += lax.cond(x[0] > 0, lambda: 1.0, lambda: 2.0)
-
-
-def other_write_between(x):
-    y = qd.zeros(8)
-    for i in qd.range(8):
-        x[i] += qd.atomic_add(y, i, 1.0)
-
-
-def twice(x):
-    for i in qd.range(8):
-        x[i] += 1.0
-        x[i] += 2.0
-
-
-@pytest.mark.parametrize(
-    ("function", "array", "expected"),
-    [
-        (add, X, "accum add"),
-        (subtract, X, "load\naccum add"),
-        (constant_index, X, "accum add"),
-        (row, M, "accum add"),
-        (element_of_row, M, "accum add"),
-        (part_of_row, M, "accum add"),
-        (small_whole, M, "accum add"),
-        (computed_index, X, "accum add"),
-        (integer, K, "accum add"),
-        (condition_between, X, "load\naccum add"),
-        (other_write_between, X, "atomic add\naccum add"),
-        (twice, X, "accum add\naccum add"),
-    ],
-)
-def test_accumulates(tree, function, array, expected) -> None:
-    body = tree(function, array).split("for\n")[1]
-    assert dedent(body) == expected
+@pytest.mark.parametrize("body", ACCUMULATIONS)
+def test_accumulates(tree, body) -> None:
+    assert dedent(tree(task(body), X, M, K).split("for\n")[1]) == ACCUMULATIONS[body]
 
 
 def test_accumulates_outside_of_loops(tree) -> None:
-    assert tree(outside_loops, X) == "buffer\naccum add"
+    def body(x):
+        x[3] += 1.0
+
+    assert tree(body, X) == "buffer\naccum add"
 
 
-def test_accumulates_under_a_condition(tree) -> None:
-    assert tree(in_when, X) == clean("""
-        buffer
-        for
-          load
-          when
-            accum add
-    """)
+STORES = {
+    "multiplied": "x[i] *= 2.0",
+    "divided": "x[i] /= 2.0",
+    "written out": "x[i] = x[i] + 2.0",
+    "another place": "v = x[i]\nv += 1.0\nx[i + 1] = v",
+    "another buffer": "v = x[i]\nv += 1.0\nm[i, 0] = v",
+    "written between": "v = x[i]\nx[i] = 5.0\nv += 1.0\nx[i] = v",
+    "written by a helper": "helper(x, i)\nv = x[i]\nhelper(x, i)\nv += 1.0\nx[i] = v",
+    "written in control flow": "v = x[i]\nlax.cond(i > 3, store, lambda: 0)\nv += 1.0\nx[i] = v",
+    "loaded outside": "v = x[i]\nfor _ in qd.range(3):\n    w = v\n    w += 1.0\n    x[i] = w",
+    "changed twice": "v = x[i]\nv += 1.0\nv += 1.0\nx[i] = v",
+    "a scaled sum": "v = x[i]\nv += 1.0\nx[i] = v * 2.0",
+}
+HELPERS = """
+@jax.jit
+def helper(b, i):
+    b[i] = 5.0
+
+def store():
+    x[0] = 1.0
+    return 0
+"""
 
 
-def multiply(x):
-    for i in qd.range(8):
-        x[i] *= 2.0
-
-
-def divide(x):
-    for i in qd.range(8):
-        x[i] /= 2.0
-
-
-def written_out(x):
-    for i in qd.range(8):
-        x[i] = x[i] + 2.0
-
-
-def other_place(x):
-    for i in qd.range(7):
-        v = x[i]
-        v += 1.0
-        x[i + 1] = v
-
-
-def other_buffer(x):
-    y = qd.zeros(8)
-    for i in qd.range(8):
-        v = x[i]
-        v += 1.0
-        y[i] = v
-
-
-def written_between(x):
-    for i in qd.range(8):
-        v = x[i]
-        x[i] = 5.0
-        v += 1.0
-        x[i] = v
-
-
-def written_by_helper(x):
-    @jax.jit
-    def helper(b, i):
-        b[i] = 5.0
-
-    for i in qd.range(8):
-        helper(x, i)
-        v = x[i]
-        helper(x, i)
-        v += 1.0
-        x[i] = v
-
-
-def written_in_control_flow(x):
-    def store():
-        x[0] = 1.0
-        return 0
-
-    for i in qd.range(8):
-        v = x[i]
-        lax.cond(i > 3, store, lambda: 0)
-        v += 1.0
-        x[i] = v
-
-
-def outer_load(x):
-    for i in qd.range(8):
-        v = x[i]
-        for _ in qd.range(3):
-            w = v
-            w += 1.0
-            x[i] = w
-
-
-def changed_twice(x):
-    for i in qd.range(8):
-        v = x[i]
-        v += 1.0
-        v += 1.0
-        x[i] = v
-
-
-def scaled_sum(x):
-    for i in qd.range(8):
-        v = x[i]
-        v += 1.0
-        x[i] = v * 2.0
-
-
-@pytest.mark.parametrize(
-    "function",
-    [
-        multiply,
-        divide,
-        written_out,
-        other_place,
-        other_buffer,
-        written_between,
-        written_by_helper,
-        written_in_control_flow,
-        outer_load,
-        changed_twice,
-        scaled_sum,
-    ],
-)
-def test_stores(tree, function) -> None:
-    lines = tree(function, X).split()
+@pytest.mark.parametrize("name", STORES)
+def test_stores(tree, name) -> None:
+    lines = tree(task(STORES[name], HELPERS), X, M, K).split()
     assert "accum" not in lines
     assert lines[-1] == "store"
 
@@ -260,12 +103,9 @@ def test_at_set_stores_and_get_loads(tree) -> None:
     assert tree(body, X) == "buffer\nfor\n  load\n  store"
 
 
-def test_negated_value(tree) -> None:
-    assert tree(subtract, X, full=True).splitlines() == ["buffer", "for", "  load", "  neg", "  accum add"]
-
-
-def test_dead_load_and_sum_are_removed(tree) -> None:
-    assert tree(add, X, full=True) == "buffer\nfor\n  accum add"
+@pytest.mark.parametrize(("body", "neg"), [("x[i] -= x[0]", "  load\n  neg\n"), ("x[i] += 2.0", "")])
+def test_a_negated_value_and_no_dead_load_or_sum(tree, body, neg) -> None:
+    assert tree(task(body), X, M, K, full=True).split("for\n")[1] == f"{neg}  accum add"
 
 
 def test_a_loaded_value_is_a_jax_value() -> None:

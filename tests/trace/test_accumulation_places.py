@@ -10,6 +10,7 @@ from jax import lax
 
 import qdtrace as qd
 from qdtrace.trace.trace import trace_function
+from tests.trace.text import task
 
 X = np.zeros(8, np.float32)
 M = np.zeros((4, 2), np.float32)
@@ -39,63 +40,6 @@ def test_every_integer(tree, dtype, wide) -> None:
     assert accumulates(text)
 
 
-def by_cell(x, m, k):
-    for i in qd.range(4):
-        c = qd.local(k[i])
-        x[c] += 1.0
-        m[c, 1] += 1.0
-        m[c, c] -= x[c]
-
-
-def by_narrow_cell(x, m, k):
-    for i in qd.range(4):
-        c = qd.local(k[i].astype(jnp.uint8))
-        x[c] += 1.0
-
-
-def by_element_of_cell(x, m, k):
-    for i in qd.range(4):
-        c = qd.local(jnp.stack([k[i], k[0]]))
-        x[c[1]] += 1.0
-        x[c[0] + 1] += 1.0
-
-
-def by_buffer(x, m, k):
-    n = qd.zeros((), jnp.int16)
-    for _ in qd.range(4):
-        x[n] += 1.0
-        m[n, n] += 1.0
-
-
-def by_buffer_outside(x, m, k):
-    n = qd.zeros((), jnp.int16)
-    x[n] += 1.0
-    x[k[1]] -= 1.0
-
-
-def by_numpy(x, m, k):
-    place = (np.uint8(2), np.array(1, np.int16))
-    for _ in qd.range(4):
-        x[np.int8(-1)] += 1.0
-        m[place] += 1.0
-        m[np.uint64(1)] += 1.0
-
-
-def by_constant(x, m, k):
-    for _ in qd.range(4):
-        x[jnp.uint8(3)] += 1.0
-        x[jnp.int32(3)] += 1.0
-
-
-def by_function(x, m, k):
-    @jax.jit
-    def place(i):
-        return (i * 7 % 4).astype(jnp.uint8)
-
-    for i in qd.range(4):
-        x[place(i)] += 1.0
-
-
 class Grid:
     """Computes its index at each access."""
 
@@ -121,128 +65,63 @@ class Grid:
         self.buffer[0] = value
 
 
-def through_object(x, m, k):
-    grid = Grid(x)
-    for i in qd.range(4):
-        grid[k[i]] += 1.0
-        grid[i] -= 2.0
-        grid[2] += 1.0
+FORMS = {
+    "a cell": ("", "c = qd.local(k[i])\nx[c] += 1.0\nm[c, 1] += 1.0\nm[c, c] -= x[c]"),
+    "a narrow cell": ("", "c = qd.local(k[i].astype(jnp.uint8))\nx[c] += 1.0"),
+    "an element of a cell": ("", "c = qd.local(jnp.stack([k[i], k[0]]))\nx[c[1]] += 1.0\nx[c[0] + 1] += 1.0"),
+    "a buffer": ("n = qd.zeros((), jnp.int16)", "x[n] += 1.0\nm[n, n] += 1.0"),
+    "a buffer, outside": ("n = qd.zeros((), jnp.int16)\nx[n] += 1.0\nx[k[1]] -= 1.0", "x[i] += 1.0"),
+    "NumPy": ("", "x[np.int8(-1)] += 1.0\nm[np.uint8(2), np.array(1, np.int16)] += 1.0\nm[np.uint64(1)] += 1.0"),
+    "a constant": ("", "x[jnp.uint8(3)] += 1.0\nx[jnp.int32(3)] += 1.0"),
+    "a function": ("", "x[jax.jit(lambda i: (i * 7 % 4).astype(jnp.uint8))(i)] += 1.0"),
+    "an object": ("grid = Grid(x)", "grid[k[i]] += 1.0\ngrid[i] -= 2.0\ngrid[2] += 1.0"),
+    "a property": ("grid = Grid(x)", "grid.first += 1.0"),
+    "an object that counts": ("grid = Grid(x, qd.zeros((), jnp.float32))", "grid[k[i]] += 1.0"),
+}
+"""Statements in front of a loop, and in it."""
 
 
-def through_property(x, m, k):
-    grid = Grid(x)
-    for _ in qd.range(4):
-        grid.first += 1.0
+@pytest.mark.parametrize("name", FORMS)
+def test_every_form(tree, name) -> None:
+    before, body = FORMS[name]
+    assert accumulates(tree(task(body, before, Grid=Grid), X, M, K.astype(np.int32)))
 
 
-def through_object_that_counts(x, m, k):
-    grid = Grid(x, qd.zeros((), jnp.float32))
-    for i in qd.range(4):
-        grid[k[i]] += 1.0
+VALUES = {
+    "reads": "x[7 - i] * 2.0",
+    "exchanges": "qd.atomic_exchange(x, i, 0.0)",
+    "adds": "of(lambda: x.at[3].add(1.0))",
+    "subtracts": "of(lambda: x.at[3].subtract(1.0)) + x[0]",
+    "in a helper": "helper(x, i)",
+    "in control flow": "lax.cond(i > 3, lambda: of(lambda: x.at[0].add(1.0)), lambda: 0.0)",
+    "under a condition": "under_condition()",
+    "in a loop": "in_loop()",
+}
+MADE = """
+def of(change):
+    change()
+    return 1.0
+
+@jax.jit
+def helper(b, i):
+    b[i] += 5.0
+    return b[i]
+
+def under_condition():
+    with qd.when(k[0] > 0):
+        x[2] += 1.0
+    return 1.0
+
+def in_loop():
+    for j in qd.range(3):
+        x[j] += 1.0
+    return 1.0
+"""
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        by_cell,
-        by_narrow_cell,
-        by_element_of_cell,
-        by_buffer,
-        by_buffer_outside,
-        by_numpy,
-        by_constant,
-        by_function,
-        through_object,
-        through_property,
-        through_object_that_counts,
-    ],
-)
-def test_every_form(tree, function) -> None:
-    assert accumulates(tree(function, X, M, K.astype(np.int32)))
-
-
-def value_reads(x, y):
-    for i in qd.range(8):
-        x[i] += x[7 - i] * 2.0
-
-
-def value_adds(x, y):
-    def value():
-        x[3] += 1.0
-        return 1.0
-
-    for i in qd.range(8):
-        x[i] += value()
-
-
-def value_subtracts_by_method(x, y):
-    def value():
-        x.at[3].subtract(1.0)
-        return x[0]
-
-    for i in qd.range(8):
-        x[i] -= value()
-
-
-def value_exchanges(x, y):
-    for i in qd.range(8):
-        x[i] += qd.atomic_exchange(x, i, 0.0)
-
-
-def value_in_helper(x, y):
-    @jax.jit
-    def helper(b, i):
-        b[i] += 5.0
-        return b[i]
-
-    for i in qd.range(8):
-        x[i] += helper(x, i)
-
-
-def value_in_control_flow(x, y):
-    def store():
-        x[0] += 1.0
-        return 0.0
-
-    for i in qd.range(8):
-        x[i] += lax.cond(i > 3, store, lambda: 0.0)
-
-
-def value_under_condition(x, y):
-    def value():
-        with qd.when(y[0] > 0):
-            x[2] += 1.0
-        return 1.0
-
-    for i in qd.range(8):
-        x[i] += value()
-
-
-def value_in_loop(x, y):
-    def value():
-        for j in qd.range(3):
-            x[j] += 1.0
-        return 1.0
-
-    for i in qd.range(8):
-        x[i] += value()
-
-
-@pytest.mark.parametrize(
-    "function",
-    [
-        value_reads,
-        value_adds,
-        value_subtracts_by_method,
-        value_exchanges,
-        value_in_helper,
-        value_in_control_flow,
-        value_under_condition,
-        value_in_loop,
-    ],
-)
-def test_value_that_touches_the_buffer(tree, function) -> None:
-    text = tree(function, X, X)
+@pytest.mark.parametrize("name", VALUES)
+def test_value_that_touches_the_buffer(tree, name) -> None:
+    text = tree(task(f"x[i] += {VALUES[name]}", MADE), X, M, K.astype(np.int32))
     assert text.split()[-2:] == ["accum", "add"]
     assert accumulates(text)
 
