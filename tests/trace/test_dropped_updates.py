@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import linecache
 import random
 import sys
 import warnings
@@ -17,6 +16,7 @@ import pytest
 
 import qdtrace as qd
 from tests.selection import drawn
+from tests.written import defined
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -276,13 +276,11 @@ class Seen:
 MADE: list[Seen] = []
 
 
-def lost_lines(names: dict[str, Any], text: str) -> set[int]:
+def lost_lines(text: str) -> set[int]:
     """Returns the lines of updates of loaded values that nobody reads, by running the program as plain Python."""
     plain: Any = SimpleNamespace(range=lambda n: (0,), when=lambda c: contextlib.nullcontext())
-    names = {"qd": plain}
-    exec(compile(text, "plain.py", "exec"), names)
     MADE.clear()
-    names["f"](Seen(), Seen(), Seen())
+    defined(text, "plain.py", qd=plain)(Seen(), Seen(), Seen())
     read = {one.line for one in MADE if _is_read(one)}
     return {one.line for one in MADE if one.is_loaded and one.updated is None} - read
 
@@ -328,13 +326,10 @@ def program(draw: random.Random) -> str:
 
 def told_lines(text: str, file: str) -> set[int] | None:
     """Returns the lines that a trace warns of; None for a program that is refused."""
-    names: dict[str, Any] = {"qd": qd}
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    exec(compile(text, file, "exec"), names)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            qd.jit(names["f"]).lower(X, M, X)
+            qd.jit(defined(text, file)).lower(X, M, X)
         except qd.QdError:  # a variable set under a condition and read after it, say
             return None
     told = [w for w in caught if "changes nothing" in str(w.message)]
@@ -350,7 +345,7 @@ def compared(seeds: Iterator[int] | range) -> tuple[int, int]:
         told = told_lines(text, f"drawn_{seed}.py")
         if told is not None:
             programs += 1
-            expected = lost_lines({}, text)
+            expected = lost_lines(text)
             lost += len(expected)
             assert told <= expected, f"{seed}: {sorted(told)}, not {sorted(expected)}\n{text}"
             # code does not show that a loop of Python has a first iteration, so what it sets may be read behind it

@@ -8,7 +8,6 @@ import datetime
 import decimal
 import functools
 import io
-import linecache
 import logging
 import math
 import queue
@@ -19,6 +18,7 @@ import threading
 import types
 import uuid
 import weakref
+from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +27,7 @@ import pytest
 import qdtrace as qd
 from qdtrace.trace.diagnosis import empty
 from qdtrace.trace.diagnosis.holders import OPAQUE, holder_of
+from tests.written import defined
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -240,15 +241,10 @@ FORMS: dict[str, str] = {
 
 
 def compiled(name: str, body: str) -> Callable[..., Any]:
-    text = "def f(x):\n" + "\n".join("    " + line for line in body.split("\n")) + "\n    return x\n"
-    file = f"<hidden state: {name}>"
-    linecache.cache[file] = (len(text), None, text.splitlines(True), file)
-    space = {
-        "qd": qd, "np": np, "datetime": datetime, "uuid": uuid, "secrets": secrets, "random": random, "math": math,
-        "contextlib": contextlib, "decimal": decimal, "__name__": "__main__",
-    }  # fmt: skip
-    exec(compile(text, file, "exec"), space)
-    return space["f"]
+    return defined(
+        f"def f(x):\n{indent(body, '    ')}\n    return x\n", f"<hidden state: {name}>", datetime=datetime, uuid=uuid,
+        secrets=secrets, random=random, math=math, contextlib=contextlib, decimal=decimal, __name__="__main__",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("form", FORMS)

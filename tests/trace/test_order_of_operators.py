@@ -7,16 +7,14 @@ operation on bools stands, without parentheses, as a side of a comparison.
 from __future__ import annotations
 
 import ast
-import linecache
 import random
 import warnings
-from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import qdtrace as qd
+from tests.written import written
 
 X = np.linspace(-2, 2, 8).astype(np.float32)
 K = np.array([1, 0, 3, 2, 5, 4, 7, 6], np.int32)
@@ -47,19 +45,12 @@ def drawn(draw: random.Random) -> tuple[str, bool]:
             return f"{draw.choice(BOOLS[:2])} {draw.choice(COMPARISONS[2:])} {held} {bitwise} {c}", True
 
 
-def told_of(condition: str, file: str) -> list[str]:
+def told_of(condition: str) -> list[str]:
     """Returns what is told of a condition when it is traced."""
-    lines = [
-        "def f(x, k, m, n):", "    out = qd.zeros(8, bool)", "    for i in qd.range(8):",
-        f"        out[i] = {condition}", "    return out",
-    ]  # fmt: skip
-    text = "\n".join(lines)
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    names: dict[str, Any] = {"qd": qd, "jnp": jnp}
-    exec(compile(text, file, "exec"), names)
+    f = written(f"out = qd.zeros(8, bool)\nfor i in qd.range(8):\n    out[i] = {condition}\nreturn out", "x, k, m, n")
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        qd.jit(names["f"]).lower(X, K, M, ~M)
+        qd.jit(f).lower(X, K, M, ~M)
     return [str(one.message) for one in told]
 
 
@@ -71,9 +62,9 @@ def value_of(condition: str) -> np.ndarray:
 @pytest.mark.parametrize("seed", range(20))
 def test_drawn_conditions_are_told_of_where_the_order_differs(seed: int) -> None:
     draw = random.Random(seed)
-    for k in range(3):
+    for _ in range(3):
         condition, is_odd = drawn(draw)
-        told = told_of(condition, f"condition_{seed}_{k}.py")
+        told = told_of(condition)
         orders = [text for text in told if "bind tighter" in text]
         assert bool(orders) is is_odd, condition
         if is_odd:
@@ -81,4 +72,4 @@ def test_drawn_conditions_are_told_of_where_the_order_differs(seed: int) -> None
             _, read, fix = one.split("`")[1:6:2]
             assert ast.dump(ast.parse(read)) == ast.dump(ast.parse(condition))  # the same program, in parentheses
             np.testing.assert_array_equal(value_of(read), value_of(condition))
-            assert told_of(fix, f"fixed_{seed}_{k}.py") == []
+            assert told_of(fix) == []

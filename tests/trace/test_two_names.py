@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax import lax
 
 import qdtrace as qd
+from tests.written import defined, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,191 +32,73 @@ def all_added(b: Any) -> None:
         b[i] += 1.0
 
 
-# -- each gives what JAX gives, or is refused
-
-
-def same_name(x):
-    x = x.at[0].set(5.0)
-    return x
-
-
-def only_the_result(x):
-    y = x.at[0].set(5.0)
-    return y
-
-
-def returned(x):
-    return x.at[0].set(5.0)
-
-
-def chain(x):
-    x = x.at[0].set(5.0).at[1].add(2.0)
-    return x
-
-
-def in_a_loop(x):
+def into(out, a):
     for i in qd.range(4):
-        x = x.at[i].set(5.0)
-    return x
-
-
-def by_a_helper(x):
-    for i in qd.range(4):
-        x = changed(x, i)
-    return x
-
-
-def two_at_once(x):
-    y = qd.copy(x)
-    for i in qd.range(4):
-        x, y = x.at[i].set(1.0), y.at[i].add(2.0)
-    return x, y
-
-
-def of_an_object(x):
-    s = SimpleNamespace(x=x)
-    for i in qd.range(4):
-        s.x = s.x.at[i].set(1.0)
-    return s.x
-
-
-def in_a_dict(x):
-    d = {"x": x}
-    for i in qd.range(4):
-        d["x"] = d["x"].at[i].set(1.0)
-    return d
-
-
-def carried_by_lax(x):
-    return lax.fori_loop(0, 4, lambda i, b: b.at[i].set(1.0), x)
-
-
-def a_python_loop(x):
-    for k in range(3):
-        x = x.at[k].add(1.0)
-    return x
+        out[i] = out[i] + a[i]
 
 
 FUNCTIONAL = [
-    same_name, only_the_result, returned, chain, in_a_loop, by_a_helper, two_at_once, of_an_object, in_a_dict,
-    carried_by_lax, a_python_loop,
-]  # fmt: skip
-
-
-# -- in JAX these would change nothing: as statements they change the buffer
-
-
-def statement(x):
-    x.at[0].set(5.0)
-    return x
-
-
-def statement_of_two(x):
-    x.at[0].set(5.0).at[1].add(2.0)
-    return x
-
-
-def helper_as_statement(x):
-    for i in qd.range(4):
-        changed(x, i)
-    return x
-
-
-def mapped_over_a_list(x):
-    jax.tree.map(lambda b: b.at[0].set(5.0), [x], is_leaf=lambda b: not isinstance(b, list))
-    return x
-
-
-def dropped_by_name(x):
-    _ = x.at[0].set(5.0)
-    return x
-
-
-STATEMENTS: dict[Callable[..., Any], list[float]] = {
-    statement: [5, 1, 2, 3], statement_of_two: [5, 3, 2, 3], helper_as_statement: [1, 2, 3, 4],
-    mapped_over_a_list: [5, 1, 2, 3], dropped_by_name: [5, 1, 2, 3],
-}  # fmt: skip
-
-
-# -- both names are used
-
-
-def both_returned(x):
-    y = x.at[0].set(5.0)
-    return x, y
-
-
-def in_one_expression(x):
-    return x, x.at[0].set(5.0)
-
-
-def compared(x):
-    y = x.at[0].set(5.0)
-    return y[...] - x[...]
-
-
-def stored_into_the_old_one(x):
-    y = x.at[0].set(5.0)
-    for i in qd.range(4):
-        x[i] = y[i]
-    return x
-
-
-def result_of_a_helper(x):
-    y = changed(x, 0)
-    return x[...] + y
-
-
-def of_an_attribute(x):
-    s = SimpleNamespace(x=x)
-    y = s.x.at[0].set(5.0)
-    return s.x - y
-
-
-def unused_in_a_loop(x):
-    for i in qd.range(4):
-        y = x.at[i].set(5.0)  # noqa: F841
-    return x
-
-
-def one_of_many(x):
-    ys = [x.at[k].set(5.0) for k in range(2)]
-    return ys[0][...] + ys[1]
-
-
+    "x = x.at[0].set(5.0)\nreturn x",
+    "y = x.at[0].set(5.0)\nreturn y",
+    "return x.at[0].set(5.0)",
+    "x = x.at[0].set(5.0).at[1].add(2.0)\nreturn x",
+    "for i in qd.range(4):\n    x = x.at[i].set(5.0)\nreturn x",
+    "for i in qd.range(4):\n    x = changed(x, i)\nreturn x",
+    "y = qd.copy(x)\nfor i in qd.range(4):\n    x, y = x.at[i].set(1.0), y.at[i].add(2.0)\nreturn x, y",
+    "s = SimpleNamespace(x=x)\nfor i in qd.range(4):\n    s.x = s.x.at[i].set(1.0)\nreturn s.x",
+    'd = {"x": x}\nfor i in qd.range(4):\n    d["x"] = d["x"].at[i].set(1.0)\nreturn d',
+    "return lax.fori_loop(0, 4, lambda i, b: b.at[i].set(1.0), x)",
+    "for k in range(3):\n    x = x.at[k].add(1.0)\nreturn x",
+]
+"""Each gives what JAX gives."""
+STATEMENTS = {
+    "x.at[0].set(5.0)\nreturn x": [5, 1, 2, 3],
+    "x.at[0].set(5.0).at[1].add(2.0)\nreturn x": [5, 3, 2, 3],
+    "for i in qd.range(4):\n    changed(x, i)\nreturn x": [1, 2, 3, 4],
+    "jax.tree.map(lambda b: b.at[0].set(5.0), [x], is_leaf=lambda b: not isinstance(b, list))\nreturn x": [5, 1, 2, 3],
+    "_ = x.at[0].set(5.0)\nreturn x": [5, 1, 2, 3],
+}
+"""In JAX these would change nothing: as statements they change the buffer."""
 BOTH = [
-    both_returned, in_one_expression, compared, stored_into_the_old_one, result_of_a_helper, of_an_attribute,
-    unused_in_a_loop, one_of_many,
-]  # fmt: skip
+    "y = x.at[0].set(5.0)\nreturn x, y",
+    "return x, x.at[0].set(5.0)",
+    "y = x.at[0].set(5.0)\nreturn y[...] - x[...]",
+    "y = x.at[0].set(5.0)\nfor i in qd.range(4):\n    x[i] = y[i]\nreturn x",
+    "y = changed(x, 0)\nreturn x[...] + y",
+    "s = SimpleNamespace(x=x)\ny = s.x.at[0].set(5.0)\nreturn s.x - y",
+    "for i in qd.range(4):\n    y = x.at[i].set(5.0)\nreturn x",
+    "ys = [x.at[k].set(5.0) for k in range(2)]\nreturn ys[0][...] + ys[1]",
+]
+"""Both names are used."""
 
 
-def run(function: Callable[..., Any], **options: Any) -> Any:
-    return jax.tree.map(np.asarray, qd.jit(function, options=options)(X))
+def function(body: str, **more: Any) -> Any:
+    return written(body, changed=changed, all_added=all_added, into=into, **more)
 
 
-@pytest.mark.parametrize("function", FUNCTIONAL, ids=lambda f: f.__name__)
+def run(made: Callable[..., Any]) -> Any:
+    return jax.tree.map(np.asarray, qd.jit(made)(X))
+
+
+@pytest.mark.parametrize("body", FUNCTIONAL)
 @pytest.mark.filterwarnings("error")
-def test_the_functional_style_is_that_of_jax(function):
-    def serially(x):
-        held = SimpleNamespace(range=range, copy=lambda x: x)
-        return type(function)(function.__code__, {**function.__globals__, "qd": held})(x)
-
-    want = serially(jnp.asarray(X))
-    jax.tree.map(np.testing.assert_array_equal, run(function), jax.tree.map(np.asarray, want))
+def test_the_functional_style_is_that_of_jax(body):
+    want = function(body, qd=SimpleNamespace(range=range, copy=lambda x: x))(jnp.asarray(X))
+    jax.tree.map(np.testing.assert_array_equal, run(function(body)), jax.tree.map(np.asarray, want))
 
 
-@pytest.mark.parametrize("function", STATEMENTS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("body", STATEMENTS)
 @pytest.mark.filterwarnings("error")
-def test_a_statement_changes_the_buffer(function):
-    assert run(function).tolist() == STATEMENTS[function]
+def test_a_statement_changes_the_buffer(body):
+    assert run(function(body)).tolist() == STATEMENTS[body]
 
 
-@pytest.mark.parametrize("function", BOTH, ids=lambda f: f.__name__)
-def test_both_of_two_names_are_refused(function):
+@pytest.mark.parametrize("body", BOTH)
+def test_both_of_two_names_are_refused(body):
     with pytest.raises(qd.TraceValueError, match=r"changes x itself, and both x and y are used after it") as caught:
-        run(function)
+        run(function(body))
     text = str(caught.value)
-    assert __file__ in text
+    assert body.replace("\n", "; ") in text
     assert ".at[" in text.splitlines()[2]
     assert "help: go on with x alone: `x.at[k]." in text
 
@@ -239,11 +121,11 @@ def test_each_method(method):
 
 def test_the_whole_text():
     with pytest.raises(qd.TraceValueError) as caught:
-        run(both_returned)
+        run(defined("def f(x):\n    y = x.at[0].set(5.0)\n    return x, y\n", "both.py"))
     assert (
         str(caught.value).partition("\n---")[0]
-        == f"""`y = x.at[k].set(v)` changes x itself, and both x and y are used after it
-  at {__file__}:{both_returned.__code__.co_firstlineno + 1} in both_returned
+        == """`y = x.at[k].set(v)` changes x itself, and both x and y are used after it
+  at both.py:2 in f
       y = x.at[0].set(5.0)
 note: both are returned
 help: go on with x alone: `x.at[k].set(v)` as a statement; or make two of it in front of the loops: `y = x.copy()`, \
@@ -253,124 +135,49 @@ then `y.at[k].set(v)`"""
 
 # -- `old = x`
 
-
-def kept_before_a_loop(x):
-    old = x
-    for i in qd.range(4):
-        x[i] = x[i] * 2  # warned
-    return x[...] - old[...]
-
-
-def kept_before_an_operator(x):
-    old = x
-    x += 1  # warned
-    return x - old
-
-
-def kept_before_a_helper(x):
-    old = x
-    all_added(x)  # warned
-    return x - old
-
-
-def kept_before_a_method(x):
-    old = x
-    x.at[0].set(1.0)  # warned
-    return x - old
-
-
-def kept_before_an_atomic(x):
-    old = x
-    for i in qd.range(4):
-        qd.atomic_add(x, 0, old[3 - i])
-        qd.atomic_add(x, 1, 1.0)  # warned
-    return x
-
-
-def kept_by_one_statement(x):
-    x = old = qd.copy(x)
-    for i in qd.range(4):
-        x[i] = x[i] * 2  # warned
-    return x[...] - old[...]
-
-
-def copied(x):
-    old = x.copy()
-    for i in qd.range(4):
-        x[i] = x[i] * 2
-    return x[...] - old[...]
-
-
-def another_name_for_it(x):
-    out = x
-    for i in qd.range(4):
-        out[i] = x[i] * 2
-    return out
-
-
-def not_read_later(x):
-    old = x
-    y = old[0] + 1
-    for i in qd.range(4):
-        x[i] = y
-    return x
-
-
-def swapped(x):
-    source, target = x, qd.copy(x)
-    for _ in range(3):
-        for i in qd.range(4):
-            target[i] = source[i] * 2
-        source, target = target, source
-    return source
-
-
-def swapped_by_a_third(x):
-    a = x
-    b = qd.copy(x)
-    for _ in range(3):
-        for i in qd.range(4):
-            b[i] = a[i] * 2
-        t = a
-        a = b
-        b = t
-    return a
-
-
-def into(out, a):
-    for i in qd.range(4):
-        out[i] = out[i] + a[i]
-
-
-def two_parameters(x):
-    into(x, x)
-    return x
-
-
 WARNED = [
-    kept_before_a_loop, kept_before_an_operator, kept_before_a_helper, kept_before_a_method, kept_before_an_atomic,
-    kept_by_one_statement,
-]  # fmt: skip
-SILENT = [copied, another_name_for_it, not_read_later, swapped, swapped_by_a_third, two_parameters]
+    "old = x\nfor i in qd.range(4):\n    x[i] = x[i] * 2  # warned\nreturn x[...] - old[...]",
+    "old = x\nx += 1  # warned\nreturn x - old",
+    "old = x\nall_added(x)  # warned\nreturn x - old",
+    "old = x\nx.at[0].set(1.0)  # warned\nreturn x - old",
+    (
+        "old = x\nfor i in qd.range(4):\n"
+        "    qd.atomic_add(x, 0, old[3 - i])\n    qd.atomic_add(x, 1, 1.0)  # warned\nreturn x"
+    ),
+    "x = old = qd.copy(x)\nfor i in qd.range(4):\n    x[i] = x[i] * 2  # warned\nreturn x[...] - old[...]",
+]
+SILENT = [
+    "old = x.copy()\nfor i in qd.range(4):\n    x[i] = x[i] * 2\nreturn x[...] - old[...]",
+    "out = x\nfor i in qd.range(4):\n    out[i] = x[i] * 2\nreturn out",
+    "old = x\ny = old[0] + 1\nfor i in qd.range(4):\n    x[i] = y\nreturn x",
+    (
+        "source, target = x, qd.copy(x)\nfor _ in range(3):\n    for i in qd.range(4):\n"
+        "        target[i] = source[i] * 2\n    source, target = target, source\nreturn source"
+    ),
+    (
+        "a = x\nb = qd.copy(x)\nfor _ in range(3):\n    for i in qd.range(4):\n"
+        "        b[i] = a[i] * 2\n    t = a\n    a = b\n    b = t\nreturn a"
+    ),
+    "into(x, x)\nreturn x",
+]
 
 
-@pytest.mark.parametrize("function", WARNED, ids=lambda f: f.__name__)
-def test_an_alias_that_a_store_changes_is_warned_of(function):
+@pytest.mark.parametrize("body", WARNED)
+def test_an_alias_that_a_store_changes_is_warned_of(body):
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        run(function)
+        run(function(body))
     (warning,) = told
     assert issubclass(warning.category, qd.QdWarning)
     assert "`old = x` gives one buffer two names, so this store changes `old` too" in str(warning.message)
     assert "write `old = x.copy()`" in str(warning.message)
-    with open(__file__) as file:
-        assert file.read().splitlines()[warning.lineno - 1].endswith("# warned")
+    assert linecache.getline(warning.filename, warning.lineno).endswith("# warned\n")
 
 
-@pytest.mark.parametrize("function", SILENT, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("body", SILENT)
 @pytest.mark.filterwarnings("error")
-def test_aliases_that_are_meant(function):
-    run(function)
+def test_aliases_that_are_meant(body):
+    run(function(body))
 
 
 # -- one buffer in all items in the results
@@ -402,13 +209,11 @@ def _kept(seed: int) -> tuple[str, bool]:
 @pytest.mark.parametrize("seed", range(24))
 def test_a_list_of_one_buffer_is_told_and_has_one_content(seed: int) -> None:
     text, is_told = _kept(seed)
-    names: dict[str, Any] = {"qd": qd}
-    exec(text, names)
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
-        result = qd.jit(names["f"])(X, X + 1)
-    names["qd"] = SimpleNamespace(range=range)
-    for given, wanted in zip(jax.tree.leaves(result), jax.tree.leaves(names["f"](X.copy(), X + 1)), strict=True):
+        result = qd.jit(defined(text, "kept.py"))(X, X + 1)
+    plain = defined(text, "kept.py", qd=SimpleNamespace(range=range))(X.copy(), X + 1)
+    for given, wanted in zip(jax.tree.leaves(result), jax.tree.leaves(plain), strict=True):
         np.testing.assert_array_equal(given, wanted)
     assert [w for w in found if "in all items" in str(w.message)] == found
     assert bool(found) == is_told, text
@@ -434,15 +239,11 @@ OLD_ROWS = {
 
 @pytest.mark.parametrize("body", OLD_ROWS)
 def test_a_row_that_is_read_behind_a_store_is_told_and_keeps_its_content(body: str) -> None:
-    lines = ["def f(m, x):", "  y = qd.zeros(4)", "  for i in qd.range(1, 4):", f"    r = m[i]; {body}", "  return y"]
-    file = f"{body}.py"
-    linecache.cache[file] = (1, None, [line + "\n" for line in lines], file)
-    names: dict[str, Any] = {"qd": qd, "jnp": jnp}
-    exec(compile("\n".join(lines), file, "exec"), names)
+    function = written(f"y = qd.zeros(4)\nfor i in qd.range(1, 4):\n    r = m[i]; {body}\nreturn y", "m, x")
     m = np.arange(12, dtype=np.float32).reshape(4, 3)
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
-        y = qd.jit(names["f"])(m, X)
+        y = qd.jit(function)(m, X)
     rows = [w for w in found if "a race" not in str(w.message)]
     assert [str(w.message).startswith("`r[") for w in rows] == [True] * OLD_ROWS[body]
     if body.endswith("y[i] = r[0]"):
