@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,169 +10,66 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tests.written import written
 
 X = np.ones(4, np.float32)
 OPTIONS: list[dict[str, Any]] = [{}, {"opt_level": 0, "fuse_tasks": "off"}, {"debug": True}]
 with_options = pytest.mark.parametrize("options", OPTIONS, ids=["default", "opt_level 0", "debug"])
+ACCESSES = {
+    "loaded": "for i in qd.range(3):\n    x[i + k]",
+    "loaded under a condition": "for i in qd.range(3):\n    with qd.when(x[i] > 0):\n        x[i + k]",
+    "loaded between loops": "x[k]",
+    "row loaded between loops": "qd.zeros((4, 300))[k]",
+    "row stored between loops": "t = qd.zeros((4, 300))\nt[k] = 1.0",
+    "stored into a buffer that is not returned": "t = qd.zeros(4)\nfor i in qd.range(3):\n    t[i + k] = 1.0",
+    "added to a buffer that is not returned": "t = qd.zeros(4)\nfor i in qd.range(3):\n    t[i + k] += x[i]",
+    "stored into a private array": "for _ in qd.range(3):\n    p = qd.local(jnp.ones(4))\n    p[k] = 1.0",
+    "loaded from a large private array": (
+        "for i in qd.range(3):\n    p = qd.local(jnp.zeros(300))\n    with qd.when(x[i] > 0):\n        p[k * 100]"
+    ),
+    "private beside a store": "for i in qd.range(3):\n    p = qd.local(jnp.ones(4))\n    p[k] = 1.0\n    x[i] = x[i]",
+    "stored what was there": "for i in qd.range(3):\n    x[i + k] = x[i + k]",
+    "multiplied by zero": (
+        "n, out = qd.zeros(4, jnp.int32), qd.copy(x)\nfor i in qd.range(3):\n    out[i] = x[i] + n[i + k] * 0\n"
+        "return out"
+    ),
+    "only array code uses it": (
+        "t, y = qd.zeros(4), qd.zeros(4)\nfor i in qd.range(3):\n    t[i + k] = 1.0\ny[...] = t[...] + 1"
+    ),
+    "array code that is nothing": (
+        "t = qd.zeros(4, jnp.int32)\nfor i in qd.range(3):\n    t[i + k] = 1\nreturn x[...] + 0 * t[...]"
+    ),
+    "only another loop uses it": (
+        "t, y = qd.zeros(4), qd.zeros(4)\nfor i in qd.range(3):\n    t[i + k] = 1.0\ntotal = jnp.sum(t[...])\n"
+        "for i in qd.range(4):\n    y[i] = total"
+    ),
+    "in a loop around tasks": (
+        "j, t = qd.zeros((), jnp.int32), qd.zeros(4)\nfor _ in qd.while_(lambda: j[()] < 2):\n"
+        "    for i in qd.range(3):\n        t[i + k] = 1.0\n    j[()] += 1"
+    ),
+    "under a condition around tasks": (
+        "t = qd.zeros(4)\nwith qd.when(x[0] > 0):\n    for i in qd.range(3):\n        t[i + k] = 1.0"
+    ),
+    "condition of a loop": (
+        "for _ in qd.range(3):\n    p = qd.local(jnp.zeros(3))\n    for _ in qd.while_(lambda: p[k] < 0):\n"
+        "        p[0] = 1.0"
+    ),
+    "between what is carried": (  # the load of `b[i] += v`, whose sum is stored behind a jump
+        "t = qd.zeros(4)\nfor _ in qd.range(3, serial=True):\n    for j in qd.range(2):\n        v = t[k]\n"
+        "        qd.continue_if(j >= 0)\n        v += 1\n        t[k] = v"
+    ),
+}
 
 
-def loaded(x, k):
-    for i in qd.range(3):
-        x[i + k]
-    return x
-
-
-def loaded_under_a_condition(x, k):
-    for i in qd.range(3):
-        with qd.when(x[i] > 0):
-            x[i + k]
-    return x
-
-
-def loaded_between_loops(x, k):
-    x[k]
-    return x
-
-
-def row_loaded_between_loops(x, k):
-    qd.zeros((4, 300))[k]
-    return x
-
-
-def row_stored_between_loops(x, k):
-    t = qd.zeros((4, 300))
-    t[k] = 1.0
-    return x
-
-
-def stored_into_a_buffer_that_is_not_returned(x, k):
-    t = qd.zeros(4)
-    for i in qd.range(3):
-        t[i + k] = 1.0
-    return x
-
-
-def added_to_a_buffer_that_is_not_returned(x, k):
-    t = qd.zeros(4)
-    for i in qd.range(3):
-        t[i + k] += x[i]
-    return x
-
-
-def stored_into_a_private_array(x, k):
-    for _ in qd.range(3):
-        p = qd.local(jnp.ones(4))
-        p[k] = 1.0
-    return x
-
-
-def loaded_from_a_large_private_array(x, k):
-    for i in qd.range(3):
-        p = qd.local(jnp.zeros(300))
-        with qd.when(x[i] > 0):
-            p[k * 100]
-    return x
-
-
-def private_beside_a_store(x, k):
-    for i in qd.range(3):
-        p = qd.local(jnp.ones(4))
-        p[k] = 1.0
-        x[i] = x[i]
-    return x
-
-
-def stored_what_was_there(x, k):
-    for i in qd.range(3):
-        x[i + k] = x[i + k]
-    return x
-
-
-def multiplied_by_zero(x, k):
-    n, out = qd.zeros(4, jnp.int32), qd.copy(x)
-    for i in qd.range(3):
-        out[i] = x[i] + n[i + k] * 0
-    return out
-
-
-def only_array_code_uses_it(x, k):
-    t, y = qd.zeros(4), qd.zeros(4)
-    for i in qd.range(3):
-        t[i + k] = 1.0
-    y[...] = t[...] + 1
-    return x
-
-
-def array_code_that_is_nothing(x, k):
-    t = qd.zeros(4, jnp.int32)
-    for i in qd.range(3):
-        t[i + k] = 1
-    return x[...] + 0 * t[...]
-
-
-def only_another_loop_uses_it(x, k):
-    t, y = qd.zeros(4), qd.zeros(4)
-    for i in qd.range(3):
-        t[i + k] = 1.0
-    total = jnp.sum(t[...])
-    for i in qd.range(4):
-        y[i] = total
-    return x
-
-
-def in_a_loop_around_tasks(x, k):
-    j, t = qd.zeros((), jnp.int32), qd.zeros(4)
-    for _ in qd.while_(lambda: j[()] < 2):
-        for i in qd.range(3):
-            t[i + k] = 1.0
-        j[()] += 1
-    return x
-
-
-def under_a_condition_around_tasks(x, k):
-    t = qd.zeros(4)
-    with qd.when(x[0] > 0):
-        for i in qd.range(3):
-            t[i + k] = 1.0
-    return x
-
-
-def condition_of_a_loop(x, k):
-    for _ in qd.range(3):
-        p = qd.local(jnp.zeros(3))
-        for _ in qd.while_(lambda: p[k] < 0):  # noqa: B023
-            p[0] = 1.0
-    return x
-
-
-def between_what_is_carried(x, k):
-    """The load of `b[i] += v`, whose sum is stored behind a jump."""
-    t = qd.zeros(4)
-    for _ in qd.range(3, serial=True):
-        for j in qd.range(2):
-            v = t[k]
-            qd.continue_if(j >= 0)
-            v += 1
-            t[k] = v
-    return x
-
-
-FUNCTIONS = [
-    loaded, loaded_under_a_condition, loaded_between_loops, row_loaded_between_loops, row_stored_between_loops,
-    stored_into_a_buffer_that_is_not_returned, added_to_a_buffer_that_is_not_returned, stored_into_a_private_array,
-    loaded_from_a_large_private_array, private_beside_a_store, stored_what_was_there, multiplied_by_zero,
-    only_array_code_uses_it, array_code_that_is_nothing, only_another_loop_uses_it, in_a_loop_around_tasks,
-    under_a_condition_around_tasks, condition_of_a_loop, between_what_is_carried,
-]  # fmt: skip
+def function_of(name: str) -> Any:
+    return written(ACCESSES[name] + "\nreturn x", "x, k")
 
 
 @pytest.mark.every_case
 @with_options
-@pytest.mark.parametrize("f", FUNCTIONS, ids=lambda f: f.__name__)
-def test_it_is_checked(f: Callable[..., Any], options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("name", ACCESSES)
+def test_it_is_checked(name: str, options: dict[str, Any]) -> None:
+    f = function_of(name)
     function, around = qd.jit(f, options=options), jax.jit(qd.jit(f, options=options))
     for index in (10, -7):
         with pytest.raises(qd.BoundsError, match="is out of bounds for axis 0 of "):
@@ -186,8 +83,9 @@ def test_it_is_checked(f: Callable[..., Any], options: dict[str, Any]) -> None:
         np.testing.assert_array_equal(qd.jit(f, options={"bounds": "clip"})(X, 10), X)
 
 
-@pytest.mark.parametrize("f", FUNCTIONS, ids=lambda f: f.__name__)
-def test_its_derivative(f: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("name", ACCESSES)
+def test_its_derivative(name: str) -> None:
+    f = function_of(name)
     gradient = jax.grad(lambda x, k: qd.jit(f)(x, k).sum())
     np.testing.assert_array_equal(gradient(X, 1), X)
     with pytest.raises(qd.BoundsError):
