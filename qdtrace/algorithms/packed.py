@@ -60,7 +60,8 @@ def _by_xla(mask: Any, *xs: Any, size: int) -> list[Any]:
     places = _places(mask, size)
 
     def moved(x: Any, row: Any) -> Any:
-        return jnp.zeros((size, x.shape[1]), x.dtype).at[row].set(x, mode="drop")
+        room = jnp.zeros((size, x.shape[1]), x.dtype)
+        return room.at[row].set(x, mode="drop") if size else room  # JAX cannot transpose a scatter into nothing
 
     return [mask.sum(axis=1, dtype=jnp.int32), *(jax.vmap(moved)(x, places) for x in xs)]
 
@@ -209,7 +210,7 @@ def _adjoints(cts: Sequence[Any], mask: Any, *xs: Any, size: int) -> list[Any]:
     def back(ct: Any, x: Any) -> Any:
         if not ad.is_undefined_primal(x):
             return None
-        if type(ct) is ad.Zero:
+        if type(ct) is ad.Zero or not size:
             return ad.Zero(x.aval)
         taken = jax.vmap(lambda row, at: row.at[at].get(mode="fill", fill_value=0))(ct, places)
         return taken.astype(x.aval.dtype)

@@ -216,7 +216,7 @@ def _mapped(operands: Sequence[Any], axes: Sequence[Any], *, combine: _Combine) 
         return made, [0] * len(made)
     constants, arrays = operands[: combine.constants], operands[combine.constants :]
     moved = with_lanes_first(arrays, axes[combine.constants :])
-    outs = scanned_p.bind(*constants, *(x.reshape(-1, *x.shape[2:]) for x in moved), combine=combine)
+    outs = scanned_p.bind(*constants, *(lax.collapse(x, 0, 2) for x in moved), combine=combine)
     return [out.reshape(x.shape) for out, x in zip(outs, moved, strict=True)], [0] * len(outs)
 
 

@@ -93,6 +93,15 @@ def test_vmap_scans_rows(count: int) -> None:
     np.testing.assert_array_equal(captured[0], list(accumulate(rows[0].tolist(), max)))
 
 
+@pytest.mark.parametrize("transform", [qd.vmap, jax.vmap])
+@pytest.mark.parametrize("shape", [(3, 0), (0, 4), (0, 0)])
+def test_rows_without_elements(shape: tuple[int, int], transform: Any) -> None:
+    x = jnp.ones(shape)
+    for f in (lambda x: qd.scan(jnp.add, x), lambda x: qd.reduce_by_key(x, x, size=shape[1])[1]):
+        assert transform(f)(x).shape == shape
+        assert jax.grad(lambda x, f=f: transform(f)(x).sum())(x).shape == shape
+
+
 @pytest.mark.full
 def test_lanes_loops_and_programs_scan() -> None:
     rows = COUNTS[:60].reshape(10, 6)

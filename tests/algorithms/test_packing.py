@@ -89,6 +89,15 @@ def test_vmap_packs_rows(count: int) -> None:
         np.testing.assert_array_equal(by_masks[r], by_numpy(mask[r], x[0], count))
 
 
+@pytest.mark.parametrize("transform", [qd.vmap, jax.vmap])
+@pytest.mark.parametrize("shape", [(3, 0), (0, 4), (2, 4)])
+def test_derivatives_without_elements_or_room(shape: tuple[int, int], transform: Any) -> None:
+    mask, x = jnp.ones(shape, jnp.bool_), jnp.ones(shape)
+    for size in (0, 2):
+        slopes = jax.grad(lambda x, n=size: transform(lambda m, x: qd.compact(m, x, n)[0].sum())(mask, x).sum())(x)
+        np.testing.assert_array_equal(slopes, np.broadcast_to(np.arange(shape[1]) < size, shape))
+
+
 @pytest.mark.full
 def test_lanes_pack() -> None:
     found, totals = qd.vmap(qd.compact)(MASK[:50].reshape(10, 5), X[:50].reshape(10, 5))
