@@ -336,8 +336,9 @@ class Jitted(Wrapped[P, R_co]):
         """A call from another function that is being traced."""
         context = get_current()
         assert context is not None
-        if context.in_thread or context.inlines:
-            return run_inlined(self._function, args, kwargs, context)
+        if (context.in_thread or context.inlines) and (inlining := context.inlining()) is not None:
+            with inlining:
+                return run_inlined(self._function, args, kwargs, context)
         args, kwargs = as_values((args, kwargs))
         function, programs = self._specialised()
         results = function(*args, **kwargs)

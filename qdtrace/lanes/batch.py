@@ -17,7 +17,7 @@ from qdtrace.lanes.limits import limits_on_cpu, limits_on_gpu
 from qdtrace.lanes.loop import looped
 from qdtrace.lanes.panels import PANEL, with_kernels, with_tasks
 from qdtrace.lanes.shared import cut, is_for_library
-from qdtrace.lanes.stages import Stage, jaxprs_of, named, stages_of, varying
+from qdtrace.lanes.stages import Stage, calls_programs, jaxprs_of, named, stages_of, varying
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:
@@ -66,6 +66,8 @@ def _stages(jaxpr: Any, varies: set[Any], lanes: Any) -> list[Stage]:
     if jax.default_backend() != "cpu":
         return stages_of(jaxpr, varies, limits_on_gpu(jaxpr, lanes, varies))
     limits = limits_on_cpu(jaxpr, lanes)
+    if calls_programs(jaxpr.eqns):
+        return stages_of(jaxpr, varies, limits)
     are_many = isinstance(lanes, int) and lanes >= PANEL  # a symbol, as of `jax.export`, compares with nothing
     if limits is not None and are_many and is_of_elements(jaxpr, varies):
         return []
@@ -94,7 +96,7 @@ def run_split(plan: Plan, split: Split, given: Sequence[Value], f: Callable[...,
 
 def run_once(part: Any, operands: Sequence[Value], f: Callable[..., Any]) -> list[Value]:
     """Runs what no lane differs in: by XLA where arrays are for libraries, and by one lane elsewhere."""
-    if is_for_library(part):
+    if is_for_library(part) or calls_programs(part.eqns):
         return _batched(part, operands, [None] * len(part.outvars), 1, named(f, 1))
     return [(x[0], None) for x, _ in looped(part, operands, 1, f)]
 
@@ -106,6 +108,8 @@ def _batched(part: Any, operands: Sequence[Value], axes: Sequence[int | None], s
     mode = current().array_mapping
     on_cpu = jax.default_backend() == "cpu"
     as_groups = mode == "group" or (mode == "auto" and jax.default_backend() == "gpu")
+    if calls_programs(part.eqns):
+        on_cpu = as_groups = False  # no kernel has a program inside
     if on_cpu and not as_groups and size >= PANEL:
         function = with_tasks(function)
 

@@ -15,11 +15,12 @@ from jax import lax
 from qdtrace.errors import TraceTypeError, TraceValueError, UnsupportedError, user_loc
 from qdtrace.frozen import frozen, mutable
 from qdtrace.lanes.sources import of_caller, of_element, of_mapped
+from qdtrace.lanes.stages import calls_programs
 from qdtrace.trace import compat
 from qdtrace.trace.arguments import as_values
 from qdtrace.trace.buffers import Buffer, content_of
 from qdtrace.trace.cells import Cell
-from qdtrace.trace.context import LANE, OpenRegion, new_uid
+from qdtrace.trace.context import LANE, OpenRegion, WholeCalls, new_uid
 from qdtrace.trace.diagnosis.explain import explained
 from qdtrace.trace.dtypes import as_weak, is_key, is_weak
 from qdtrace.trace.handles import MemoryHandle
@@ -291,6 +292,11 @@ class _Levels:
     sources: Sequence[Source | None] = ()
     """Origins of its arguments and constants."""
 
+    @property
+    def calls_programs(self) -> bool:
+        """True if the innermost function calls functions of `qd.jit` as they are."""
+        return calls_programs(compat.open_jaxpr(self.element).eqns)
+
 
 def plan_of(mapping: Mapping, args: Any, kwargs: Any, context: TraceContext) -> Plan:
     """Returns the plan of a `qd.vmap` on these arguments."""
@@ -344,7 +350,10 @@ def _levels(mapping: Mapping, args: Any, kwargs: Any, context: TraceContext, nam
     one_args, one_kwargs = jax.tree.unflatten(tree, element)
     with mapping.named(leaves, axes):
         if isinstance(mapping.f, Mapped):
-            found = _levels(mapping.f.mapping, one_args, one_kwargs, context, names)
+            inner = mapping.f.mapping
+            found = _levels(inner, one_args, one_kwargs, context, names)
+            if found.calls_programs:  # which no loop has inside: this level alone is one
+                found = _probe(lambda *args, **kwargs: inner.by_jax(args, kwargs), one_args, one_kwargs, context, names)
         else:
             found = _probe(mapping.f, one_args, one_kwargs, context, names)
     results = jax.tree.unflatten(found.tree, found.elements)
@@ -356,8 +365,23 @@ def _levels(mapping: Mapping, args: Any, kwargs: Any, context: TraceContext, nam
 def _probe(f: Callable[..., Any], args: Any, kwargs: Any, context: TraceContext, names: tuple[Any, ...]) -> _Levels:
     """Traces a function of one element; returns its shapes, or the levels of the only `qd.vmap` that it calls.
 
-    It runs as in the later loop, so objects of one iteration (`qd.local`) may be made in it.
+    It runs as in the later loop, so objects of one iteration (`qd.local`) may be made in it. It runs again if a
+    function of `qd.jit` that it calls can be no part of a loop.
     """
+    whole = WholeCalls(len(context.regions) + 1)
+    while True:
+        known, whole.count = len(whole.numbers), 0
+        try:
+            return _probed(f, args, kwargs, context, names, whole)
+        except Exception:
+            if len(whole.numbers) == known:
+                raise
+            context.error = None
+
+
+def _probed(
+    f: Callable[..., Any], args: Any, kwargs: Any, context: TraceContext, names: tuple[Any, ...], whole: WholeCalls
+) -> _Levels:
     probe = Probe(context, names)
     is_tail = False
     sources: Sequence[Source | None] = ()
@@ -373,19 +397,20 @@ def _probe(f: Callable[..., Any], args: Any, kwargs: Any, context: TraceContext,
             sources = of_caller(call.levels.sources, call.given, jax.tree.leaves((args, kwargs)))
         return out
 
-    before, regions = (context.lanes, context.watching), list(context.regions)
-    context.lanes, context.watching = probe, False
+    before, regions = (context.lanes, context.watching, context.whole_calls), list(context.regions)
+    context.lanes, context.watching, context.whole_calls = probe, False, whole
     loc = user_loc()
     context.regions.append(OpenRegion("for", LANE, loc, new_uid(), parallel=True, key=context.new_key(loc)))
     try:
         with explained():
             closed, shapes = jax.make_jaxpr(run, return_shape=True)(*args, **kwargs)
     finally:
-        (context.lanes, context.watching), context.regions[:] = before, regions
+        (context.lanes, context.watching, context.whole_calls), context.regions[:] = before, regions
     for eqn in compat.all_eqns(compat.open_jaxpr(closed).eqns) if names else ():
         if not set(names).isdisjoint(compat.axes_of(eqn)):
             raise _collective(eqn, names)
-    if is_tail and all(map(_is_free, compat.open_jaxpr(closed).eqns)):
+    is_joined = is_tail and not probe.calls[0].levels.calls_programs
+    if is_joined and all(map(_is_free, compat.open_jaxpr(closed).eqns)):
         return replace(probe.calls[0].levels, sources=sources)
     elements, tree = jax.tree.flatten(shapes)
     given = of_element(jax.tree.leaves((args, kwargs)), compat.constants_of(closed))

@@ -31,6 +31,12 @@ _ROW = 8
 """Columns from which on a row of a result fills a vector, or half of one."""
 
 
+_PROGRAMS = frozenset(
+    {"qd_call", "qd_derivative", "qd_loop", "qd_loop_directional", "qd_loop_adjoints", "qd_busy", "qd_somewhere"}
+)
+"""Primitives of programs of `qd.jit` functions, and of loops of XLA around them."""
+
+
 @frozen
 class Stage:
     """Equations of a lane's function that run together."""
@@ -52,19 +58,23 @@ def stages_of(jaxpr: Any, varies: Collection[Any], limits: Limits | None) -> lis
     eqns: list[Any] = opened.eqns
     if compat.has_markers(opened.effects):
         return []
-    bound = [stays(eqn) for eqn in eqns]
+    whole = [calls_programs((eqn,)) for eqn in eqns]
+    if any(eqn.effects for eqn, is_whole in zip(eqns, whole, strict=True) if is_whole):
+        return []
+    bound = [stays(eqn) and not is_whole for eqn, is_whole in zip(eqns, whole, strict=True)]
     last = behind(eqns, bound) if limits is not None and limits.rows_behind else [False] * len(eqns)
     given = _given(eqns, opened.invars, varies)
     heavy = [
         not is_bound
         and (
             limits is None
+            or is_whole
             or is_last
             or _is_heavy_inside(eqn, varies, limits)
             or _reads_rows(eqn, given, limits)
             or _sorts(eqn, limits)
         )
-        for eqn, is_bound, is_last in zip(eqns, bound, last, strict=True)
+        for eqn, is_bound, is_last, is_whole in zip(eqns, bound, last, whole, strict=True)
     ]
     if not any(heavy):
         return []
@@ -74,6 +84,11 @@ def stages_of(jaxpr: Any, varies: Collection[Any], limits: Limits | None) -> lis
     _sink(eqns, at, [b or h for b, h in zip(bound, heavy, strict=True)], opened.outvars)
     stages = [Stage(tuple(e for e, k in zip(eqns, at, strict=True) if k == n), n % 2 == 0) for n in range(max(at) + 1)]
     return [stage for stage in stages if stage.eqns]
+
+
+def calls_programs(eqns: Iterable[Any]) -> bool:
+    """Returns whether equations run programs, which a lane has not inside: they are for all lanes at once."""
+    return any(e.primitive.name in _PROGRAMS for e in compat.all_eqns(eqns))
 
 
 def varying(jaxpr: Any, given: Iterable[Any]) -> set[Any]:

@@ -20,6 +20,7 @@ from qdtrace.trace.diagnosis.results import Unused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Hashable, Mapping
+    from contextlib import AbstractContextManager
     from typing import Any
 
     import jax
@@ -55,6 +56,34 @@ class OpenRegion:
     """Identity of the region in every trace of the function."""
     on_break: Callable[[jax.Array], None] | None = None
     """Called with the condition of a `qd.break_if`, if several loops are one to the user."""
+
+
+@mutable(eq=False)
+class WholeCalls:
+    """Calls of `qd.jit` functions that can be no part of a lane, as they make buffers: all lanes make them at once."""
+
+    depth: int
+    """Regions that are open where a lane begins; in a loop or condition of a lane a call is a part of that."""
+    numbers: set[int] = field(default_factory=set[int])
+    """Their numbers among all calls of such functions, in the order of the trace."""
+    count: int = 0
+    """Calls met so far in this trace."""
+
+    def taken_in(self) -> AbstractContextManager[None] | None:
+        """Returns a block that makes the next call a part of the lane; None if it is not to be one."""
+        number, self.count = self.count, self.count + 1
+        return None if number in self.numbers else self._noted(number)
+
+    @contextlib.contextmanager
+    def _noted(self, number: int) -> Generator[None]:
+        """Notes a call that fails in this block, unless one inside of it has."""
+        known = len(self.numbers)
+        try:
+            yield
+        except Exception:
+            if len(self.numbers) == known:
+                self.numbers.add(number)
+            raise
 
 
 @mutable(eq=False)
@@ -101,6 +130,8 @@ class TraceContext:
     """True if functions of `qd.jit` that are called outside of loops become part of this one."""
     lanes: object = None
     """Mode of a `qd.vmap` that is called here: `Lane`, `Probe` or `REFERENCE` of `lanes/plan`, or None."""
+    whole_calls: WholeCalls | None = None
+    """Calls that are no part of the lane that is traced; None outside of one."""
     function: object = None
     """The function that is traced."""
     jax_trace: object = None
@@ -165,6 +196,11 @@ class TraceContext:
     def in_thread(self) -> bool:
         """True inside a `qd.range`: the code is that of one iteration."""
         return any(r.kind == "for" for r in self.regions)
+
+    def inlining(self) -> AbstractContextManager[None] | None:
+        """Returns a block that makes a call a part of this trace; None if a lane calls the function as it is."""
+        whole = self.whole_calls
+        return whole.taken_in() if whole and len(self.regions) == whole.depth else contextlib.nullcontext()
 
     def open(self, region: OpenRegion) -> None:
         """Enters a region."""
