@@ -165,17 +165,46 @@ def _blocks(firsts: jax.Array, layouts: Sequence[Layout], length: int) -> jax.Ar
 
 def _check_stores(reading: Reading, touched: Sequence[Touched], written: Sequence[Any]) -> None:
     """Refuses elements that are stored and written once more, of which the last store counts."""
+    excludes = [own.exclude() for own in touched]
     for output in reading.outputs:
-        found: list[Any] = []
-        loc = None
-        for own, firsts in zip(touched, written, strict=True):
-            for k, (eqn, layout) in enumerate(zip(own.write_eqns, own.writes, strict=True)):
-                if eqn.invars[0] is output:
-                    found += [np.asarray(b) for b in layout.blocks(firsts[:, k], 1)]
-                    loc = loc_of(eqn) if eqn.primitive is markers.store_p else loc
-        if loc is None:
-            continue
-        every = np.concatenate(found)
-        every = every[every >= 0]
-        if np.unique(every).size != every.size:
+        writes = [
+            (eqn, layout.blocks(firsts[:, k], 1), (n, k, eqn.primitive is markers.store_p))
+            for n, (own, firsts) in enumerate(zip(touched, written, strict=True))
+            for k, (eqn, layout) in enumerate(zip(own.write_eqns, own.writes, strict=True))
+            if eqn.invars[0] is output
+        ]
+        stores = [eqn for eqn, _, (*_, is_store) in writes if is_store]
+        if stores and _are_met_twice([(blocks, who) for _, blocks, who in writes], excludes):
+            loc = loc_of(stores[-1])
             raise refusal("a store into an element that is written once more", loc, "accumulate: `out[i] += v`")
+
+
+def _are_met_twice(writes: Sequence[tuple[Any, tuple[int, int, bool]]], excludes: Sequence[Any]) -> bool:
+    """Returns whether a store and another write, both of which may be made, meet in an element.
+
+    Args:
+        writes: the elements that each iteration touches by a write, -1 for none, with the number of the loop, that of
+            the write in it, and whether it is a store.
+        excludes: for each loop which writes exclude each other in one iteration.
+    """
+    found: list[Any] = []
+    for blocks, (n, k, is_store) in writes:
+        for block in map(np.asarray, blocks):
+            own = np.broadcast_to([n, k, is_store], (block.size, 3))
+            found.append(np.column_stack([block, np.arange(block.size), own]))
+    every = np.concatenate(found)
+    every = every[every[:, 0] >= 0]
+    every = every[np.argsort(every[:, 0], kind="stable")]
+    for distance in range(1, len(every)):
+        one, other = every[:-distance], every[distance:]
+        same = one[:, 0] == other[:, 0]
+        if not same.any():
+            break
+        met = same & ((one[:, 4] | other[:, 4]) > 0)
+        one, other = one[met], other[met]
+        if (one[:, 1:3] != other[:, 1:3]).any():  # of different iterations or loops
+            return True
+        pairs = np.unique(np.column_stack([one[:, 2], one[:, 3], other[:, 3]]), axis=0).tolist()
+        if not all(excludes[n][k, m] for n, k, m in pairs):
+            return True
+    return False

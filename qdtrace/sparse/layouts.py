@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from qdtrace.frozen import frozen
 from qdtrace.sparse.reading import MOST, refusal, type_of
 from qdtrace.trace import markers
+from qdtrace.trace.compat import Literal
 from qdtrace.trace.structure import static_bounds
-from qdtrace.trace.tree import body_of, loc_of
+from qdtrace.trace.tree import body_of, bounds_of, loc_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,6 +82,13 @@ class Touched:
     loads: tuple[Layout, ...]
     writes: tuple[Layout, ...]
     write_eqns: tuple[JaxprEqn, ...]
+    branches: tuple[frozenset[Any], ...]
+    """Conditions around each write: the iteration of loops that are written out, the condition, and its side."""
+
+    def exclude(self) -> Any:
+        """Returns bools of shape [writes, writes]: whether an iteration makes one of the two alone."""
+        others = [frozenset((*place, not side) for *place, side in branch) for branch in self.branches]
+        return np.array([[bool(a & b) for b in others] for a in self.branches])
 
     def kept(self, written: Sequence[Any], is_second: bool) -> list[Any]:
         """Returns those of the places of writes that have to stay: rows of first derivatives, and what is stored."""
@@ -101,26 +110,33 @@ def touched_by(reading: Reading, region: JaxprEqn) -> Touched:
     """
     loads: list[JaxprEqn] = []
     writes: list[JaxprEqn] = []
+    branches: list[frozenset[Any]] = []
 
-    def through(items: Sequence[JaxprEqn]) -> None:
+    def through(items: Sequence[JaxprEqn], path: tuple[int, ...], branch: frozenset[Any]) -> None:
+        negated: dict[Any, Any] = {e.outvars[0]: e.invars[0] for e in items if e.primitive is lax.not_p}
         for eqn in items:
-            if eqn.primitive in markers.REGIONS:
-                trips = static_bounds(eqn) if eqn.primitive is markers.for_p else (0,)
-                for _ in trips or ():
-                    through(body_of(eqn).eqns)
+            if eqn.primitive is markers.for_p:
+                for k in static_bounds(eqn) or ():
+                    through(body_of(eqn).eqns, (*path, k), branch)
+            elif eqn.primitive in markers.REGIONS:
+                (condition,) = bounds_of(eqn)
+                of = negated.get(condition, condition)
+                side = () if isinstance(of, Literal) else ((path, of, of is condition),)
+                through(body_of(eqn).eqns, path, branch.union(side))
             elif eqn.primitive is markers.load_p and eqn.invars[0] is reading.handle:
                 loads.append(eqn)
             elif eqn.primitive in (markers.store_p, markers.accum_p):
                 writes.append(eqn)
+                branches.append(branch)
 
     trips = static_bounds(region)
     if trips is None:
         raise refusal("a loop whose bounds are computed", loc_of(region), "take them from shapes: `x.shape[0]`")
-    through(body_of(region).eqns)
+    through(body_of(region).eqns, (), frozenset())
     read, written = (tuple(map(layout_of, eqns)) for eqns in (loads, writes))
     if (count := sum(layout.size for layout in read)) > MOST:
         raise refusal(f"an iteration that loads {count} entries, more than {MOST}", loc_of(region))
-    return Touched(region, trips, read, written, tuple(writes))
+    return Touched(region, trips, read, written, tuple(writes), tuple(branches))
 
 
 def block_of(layouts: Sequence[Layout]) -> int:

@@ -77,6 +77,47 @@ def stored_twice(x: Any) -> Any:
     return jnp.sum(out[...])
 
 
+def behind_both(x: Any, out: Any, i: Any) -> None:
+    with qd.when(x[i] > 2):
+        out[i] = x[i] ** 2
+    with qd.otherwise():
+        out[i] = x[i]
+    out[i] += x[0] * x[i]
+
+
+def twice_on_one_side(x: Any, out: Any, i: Any) -> None:
+    with qd.when(x[i] > 2):
+        out[i] = x[i] ** 2
+    with qd.otherwise():
+        out[i] = x[i]
+        out[i] = x[0]
+
+
+def on_both_sides_of_other_trips(x: Any, out: Any, i: Any) -> None:
+    for k in qd.range(2):
+        with qd.when(x[k] > 2):
+            out[i] = x[i] ** 2
+        with qd.otherwise():
+            out[i] = x[0]
+
+
+def of_other_iterations(x: Any, out: Any, i: Any) -> None:
+    with qd.when(x[i] > 2):
+        out[i] = x[i] ** 2
+    with qd.otherwise():
+        out[3 - i] = x[i]
+
+
+def stored(term: Callable[[Any, Any, Any], None]) -> Callable[[Any], Any]:
+    def f(x: Any) -> Any:
+        out = qd.zeros(4, x.dtype)
+        for i in qd.range(x.shape[0]):
+            term(x, out, i)
+        return out
+
+    return f
+
+
 def two_results(x: Any) -> Any:
     return squared(x), x[0]
 
@@ -110,6 +151,10 @@ def chained(x: Any) -> Any:
         (summed(with_an_atomic), "an atomic with its old value"),
         (squared, "a result that is not linear in what the loops have summed"),
         (stored_twice, "a store into an element that is written once more"),
+        (stored(behind_both), "a store into an element that is written once more"),
+        (stored(twice_on_one_side), "a store into an element that is written once more"),
+        (stored(on_both_sides_of_other_trips), "a store into an element that is written once more"),
+        (stored(of_other_iterations), "a store into an element that is written once more"),
         (two_results, "a function of 2 results"),
         (changed_behind, "an array that is more than what its loops have written"),
         (chained, "a loop that reads what loops compute"),

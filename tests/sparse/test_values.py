@@ -237,3 +237,48 @@ def test_a_place_outside_of_an_array_is_told(bounds: str, index: int, written: b
         qd.BoundsError, match=f"index {index} is out of bounds for axis 1 of `{'b' if written else 'x'}`"
     ):
         qd.sparsity(f)(jnp.ones((3, 2)), jnp.asarray([0, index]))
+
+
+def either_store(x: Any, out: Any, i: Any) -> None:
+    with qd.when(x[i] > 0):
+        out[i] = x[i] ** 2
+    with qd.otherwise():
+        with qd.when(x[0] > 1):
+            out[i] = x[0] * x[i]
+        with qd.otherwise():
+            out[i] = x[1] * x[i] ** 2
+
+
+def store_or_sum(x: Any, out: Any, i: Any) -> None:
+    is_high = x[i] > 0
+    with qd.when(is_high):
+        for k in qd.range(2):
+            out[i] += x[k] ** 3 * x[i]
+    with qd.when(~is_high):
+        out[i] = x[i] ** 3
+
+
+def in_a_short_loop(x: Any, out: Any, i: Any) -> None:
+    for k in qd.range(2):
+        with qd.when(x[k] > x[i]):
+            out[(i + 5 * k) % 10] = x[i] ** 2 * x[k]
+        with qd.otherwise():
+            out[(i + 5 * k) % 10] = x[0] * x[i]
+
+
+@pytest.mark.parametrize("body", [either_store, store_or_sum, in_a_short_loop])
+def test_writes_of_which_one_is_made_store_into_one_element(body: Any) -> None:
+    def stored(x: Any) -> Any:
+        out = qd.ones(10, x.dtype)
+        for i in qd.range(x.shape[0]):
+            body(x, out, i)
+        return out
+
+    x = jnp.array([0.5, -1.2, 1.7, -0.3, 0.8])
+    first, second = qd.jit(stored), qd.jit(lambda x: jnp.sum(stored(x)[...]))
+    pattern = qd.sparsity(first)(x)
+    found = pattern.to_scipy(qd.sparse_jacobian(first, pattern)(x)).toarray()
+    np.testing.assert_allclose(found, jax.jacobian(first)(x), rtol=1e-6)
+    pattern = qd.sparsity(second)(x)
+    found = pattern.to_scipy(qd.sparse_hessian(second, pattern)(x)).toarray()
+    np.testing.assert_allclose(found, jax.hessian(second)(x), rtol=1e-5)
