@@ -323,7 +323,8 @@ class Jitted(Wrapped[P, R_co]):
                     return jax.jit(staged, **self._given_settings)(*args, **kwargs)
             with paused_garbage_collection(), programs.open(jax.tree.leaves((args, kwargs))), scope(inside):
                 given = [] if self._bounds is None else self._bounds.traced(args, kwargs)
-                request = Request(self._function, args, kwargs, self._name, options, self._donations, given)
+                tasks = programs.array_tasks and not options.pure  # what is kept on disk has none
+                request = Request(self._function, args, kwargs, self._name, options, self._donations, given, tasks)
                 return results_of(request)
 
         return staged

@@ -30,6 +30,8 @@ class Request:
     donations: tuple[int | Sequence[int], str | Iterable[str]]
     given: Sequence[tuple[int, Limits]]
     """Limits of traced arguments, by their numbers."""
+    array_tasks: bool = False
+    """True if array code between loops becomes tasks (`array_tasks`)."""
 
     def leaves(self) -> list[Array]:
         """Returns the tracers among the arguments."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import jax
 import numpy as np
 
+from qdtrace.compose.inlining import Inlining
 from qdtrace.compose.jaxprs import is_literal
 from qdtrace.compose.segment import BufferState, Constant, Operand, Step
 from qdtrace.compose.source_key import equations_here, equations_key
@@ -227,14 +228,21 @@ class Source:
             stager.env[var] = state
             if content.ref is not None:
                 segment.refs[state] = content.ref
-        stager.note_uses([s.item for s in self.steps], [v for v in results if v is not None])
-        for v in (v for s in self.steps for v in s.conditions):
-            stager.last_use[v] = len(self.steps)
-        for stager.position, step in enumerate(self.steps):
+        steps: Sequence[Step] = self.steps
+        if stager.array_tasks:
+            inlining = Inlining()
+            steps = [Step(i, tuple(inlining.named(s.conditions))) for s in steps for i in inlining.items([s.item])]
+            results = [v if v is None else inlining.variable(v) for v in results]
+            for var, value in inlining.constants.items():
+                stager.env[var] = Constant(value)
+        stager.note_uses([s.item for s in steps], [v for v in results if v is not None])
+        for v in (v for s in steps for v in s.conditions):
+            stager.last_use[v] = len(steps)
+        for stager.position, step in enumerate(steps):
             stager.conditions, stager.current = step.conditions, step.item
             rule = stager.rule_of(step.item) if step.item.primitive is for_p else type(stager).serial
-            rule(stager, step.item)
-        stager.position, stager.conditions = len(self.steps), ()
+            (stager.array_tasks or rule)(stager, step.item)
+        stager.position, stager.conditions = len(steps), ()
         segment.close_serial()
         pairs = list(zip(results, likes, strict=True))
         refs = [Var(like.type, like.hint) if v is None else _reference(stager, v) for v, like in pairs]
@@ -272,7 +280,7 @@ def source_of(stager: Stager, program: Program) -> Source | None:
     segment = stager.segment
     if not segment.steps:
         return None
-    another = functools.partial(type(stager), stager.name, stager.options, stager.rule_of)
+    another = functools.partial(type(stager), stager.name, stager.options, stager.rule_of, stager.array_tasks)
     params = tuple(v for v, _ in segment.operands)
     try:
         found = _stands_for(stager, results)

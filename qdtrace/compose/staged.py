@@ -28,7 +28,7 @@ _arguments: ContextVar[Sequence[object]] = ContextVar("qdtrace_arguments", defau
 class Programs:
     """The programs of one compiled function, over all its traces."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, array_tasks: bool = False) -> None:
         self.all: dict[StagedProgram, None] = {}
         self.interpreted = False
         """True if a program runs in the interpreter, whose failures belong to the call."""
@@ -38,6 +38,8 @@ class Programs:
         """True once one was found that is not: each call asks, and the answer takes a walk over all of it."""
         self.doubts: list[Doubt] = []
         """Doubts that no call has decided yet."""
+        self.array_tasks = array_tasks
+        """True if array code between the function's loops is to become tasks."""
 
     def add(self, program: StagedProgram) -> None:
         """Adds a program."""

@@ -36,6 +36,7 @@ from qdtrace.compose.segment import (
 from qdtrace.compose.source import source_of
 from qdtrace.compose.staged import note_programs
 from qdtrace.compose.staged_program import StagedProgram
+from qdtrace.compose.whole_arrays import whole_array
 from qdtrace.errors import TraceValueError
 from qdtrace.frozen import mutable
 from qdtrace.ir.faults import may_fail
@@ -87,6 +88,8 @@ class Stager:
     options: Options
     rule_of: RuleOf
     """Returns the rule that stages an item."""
+    array_tasks: Callable[[Stager, JaxprEqn], None] | None = None
+    """Stages an item once more, where array code between loops becomes tasks; None if XLA runs that."""
     env: Environment = field(default_factory=Environment)
     hints: dict[jaxprs.Atom, str] = field(default_factory=dict)
     """Names that the user gave to variables."""
@@ -130,7 +133,7 @@ class Stager:
 
     def another(self) -> Stager:
         """Returns a stager for the body of a loop around tasks."""
-        made = Stager(self.name, self.options, self.rule_of, bodies=self.bodies)
+        made = Stager(self.name, self.options, self.rule_of, self.array_tasks, bodies=self.bodies)
         made.is_body = True
         return made
 
@@ -222,7 +225,7 @@ class Stager:
         telling = Telling(traced, self.options)
         check_foreseen(traced, dict(segment.operands), debug=bool(self.options.debug))
         program = telling.program
-        checks = segment.may_fail() and not (results and self._is_last())
+        checks = segment.may_fail() and not (results and self.is_last())
         checks = checks and may_fail(walk_program(StagedProgram(program, self.options).canonical))
         if checks:
             program = with_token(program, alone=not (results or telling))
@@ -243,7 +246,7 @@ class Stager:
                 for var in waiting[pending]:
                     self.env[var] = Constant(logical(out, var.aval))
 
-    def _is_last(self) -> bool:
+    def is_last(self) -> bool:
         """Returns whether the open segment's results are the function's, as XLA may drop others as unused."""
         left = self.items[self.position :]
         return not self.is_body and all(i.primitive is read_p for i in left)
@@ -303,6 +306,8 @@ class Stager:
         if isinstance(entry, BufferState):
             return RefValue(self.segment.ref(entry))
         physical_type(atom.aval, self.current)
+        if self.array_tasks and atom.aval.shape and (memory := whole_array(self.segment, entry, atom)) is not None:
+            return memory
         if isinstance(entry, Operand):
             shape = ref_type(entry.ref).shape
             if shape and int(np.prod(shape)) > 4:

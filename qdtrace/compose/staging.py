@@ -17,18 +17,21 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
+from qdtrace.compose.array_rules import again, array_code
+from qdtrace.compose.array_tasks import filled, is_made, may_copy, snapshot
+from qdtrace.compose.by_xla import by_xla
 from qdtrace.compose.derived_later import register
 from qdtrace.compose.donation import pair_results
+from qdtrace.compose.inlining import Inlining
 from qdtrace.compose.items import has_jump, has_tasks
-from qdtrace.compose.jaxprs import has_marker, is_literal, largest_size, physical_type
+from qdtrace.compose.jaxprs import has_marker, is_literal, physical_type
 from qdtrace.compose.large_access import large_access
 from qdtrace.compose.loops import jump, loop_of_tasks
 from qdtrace.compose.records import needs_jax
-from qdtrace.compose.segment import BufferState, Constant, Pending
+from qdtrace.compose.segment import BufferState, Constant
 from qdtrace.compose.stager import SMALL, Stager
 from qdtrace.compose.task_range import task_range
 from qdtrace.errors import UnsupportedError, warn
@@ -42,7 +45,7 @@ from qdtrace.trace.importer.values import rank0
 from qdtrace.trace.loops import too_many
 from qdtrace.trace.markers import alloc_p, buffer_p, lget_p, load_p, local_p, lset_p, reach_p, read_p
 from qdtrace.trace.physical import logical, physical
-from qdtrace.trace.source import eqn_loc, lines_of
+from qdtrace.trace.source import eqn_loc
 from qdtrace.trace.tree import body_of, bounds_of, hints_of, loc_of
 
 if TYPE_CHECKING:
@@ -57,6 +60,7 @@ if TYPE_CHECKING:
     from qdtrace.config import Options
     from qdtrace.limits import Limits
     from qdtrace.trace.compat import JaxprEqn
+    from qdtrace.trace.jaxprs import Atom
     from qdtrace.trace.tree import Root
 
 register()
@@ -74,25 +78,33 @@ def stage(
     options: Options,
     donated: Sequence[Array] = (),
     given: Sequence[tuple[object, Limits]] = (),
+    *,
+    array_tasks: bool = False,
 ) -> tuple[list[ArrayLike], list[Left], Call | None]:
     """Evaluates a traced function on JAX values (usually tracers). Returns flat outputs, what is still to be shown, and
     the call of a program if there is one alone.
 
     `names` are the arguments' names, for printed graphs and errors. Results may use the memory of `donated` arguments.
-    `given` arguments have limits.
+    `given` arguments have limits. With `array_tasks` array code becomes tasks, where there is a rule for it.
     """
-    stager = Stager(name, options, _rule_of, hints=dict(zip(root.params, names, strict=True)), given=given)
+    hints: dict[Atom, str] = dict(zip(root.params, names, strict=True))
+    stager = Stager(name, options, _rule_of, again if array_tasks else None, hints=hints, given=given)
     stager.left = None if needs_jax(root.items, SMALL) else []
     stager.memory_of = pair_results(root, donated)
-    for var, const in root.constants.items():
+    items, results, constants = root.items, list(root.results), root.constants
+    if array_tasks:
+        inlining = Inlining()
+        items = list(inlining.items(items))
+        results, constants = inlining.named(results), {**constants, **inlining.constants}
+    for var, const in constants.items():
         stager.env[var] = Constant(const)
     for var, arg in zip(root.params, args, strict=True):
         stager.env[var] = Constant(arg)
     if not root.results:
         _warn_of_no_results(root, name)
-    stager.note_uses(root.items, root.results)
-    stager.run(root.items)
-    outs = stager.tied([stager.value(v) for v in root.results])
+    stager.note_uses(items, results)
+    stager.run(items)
+    outs = stager.tied([stager.value(v) for v in results])
     alone = len(stager.calls) == 1 and stager.left == [] and not stager.is_tied
     return outs, stager.left or [], stager.calls[0] if alone else None
 
@@ -170,31 +182,8 @@ def _conditional_tasks(stager: Stager, region: JaxprEqn) -> None:
 
 
 def _pure(stager: Stager, eqn: JaxprEqn) -> None:
-    """Stages array code: by XLA, or in a serial task if it is small and needs a value of one."""
-    pending = tells(eqn) or any(not is_literal(v) and isinstance(stager.env[v], Pending) for v in eqn.invars)
-    if pending and largest_size(eqn) <= SMALL:
-        try:
-            stager.serial(eqn)
-        except UnsupportedError:
-            pass
-        else:
-            return
-    values = [stager.value(v) for v in eqn.invars]
-    if stager.conditions and (eqn.effects or has_marker(eqn, "qd_call")):
-        outs = _if_true(stager, lambda: compat.bind_eqn(eqn, values), [v.aval for v in eqn.outvars])
-    else:
-        with lines_of(eqn):
-            outs = compat.bind_eqn(eqn, values)
-    for var, out in zip(eqn.outvars, outs, strict=True):
-        stager.env[var] = Constant(out)
-
-
-def _if_true(stager: Stager, run: Callable[[], list[Array]], avals: Sequence[ShapedArray]) -> list[Array]:
-    """Returns the result of `run` if the enclosing top-level `qd.when`s hold, else zeros: it may fail otherwise."""
-    shapes = [physical_type(a) for a in avals]
-    with mode_for(dtype.numpy for _, dtype in shapes):
-        zeros = [logical(jnp.zeros(shape, dtype.numpy), a) for (shape, dtype), a in zip(shapes, avals, strict=True)]
-    return jax.lax.cond(stager.holds(), run, lambda: zeros)
+    """Stages array code."""
+    (array_code if stager.array_tasks else by_xla)(stager, eqn)
 
 
 def _control_flow(stager: Stager, eqn: JaxprEqn) -> None:
@@ -217,6 +206,8 @@ def _control_flow(stager: Stager, eqn: JaxprEqn) -> None:
 def _alloc(stager: Stager, eqn: JaxprEqn) -> None:
     """Stages the allocation of a buffer."""
     fill = None
+    if stager.array_tasks and is_made(stager, eqn):
+        return filled(stager, eqn, _new_state(stager, eqn.outvars[0].aval))
     if eqn.invars:
         fill = stager.value(eqn.invars[0])
     stager.env[eqn.outvars[0]] = _new_state(stager, eqn.outvars[0].aval, fill=fill)
@@ -225,6 +216,8 @@ def _alloc(stager: Stager, eqn: JaxprEqn) -> None:
 def _buffer(stager: Stager, eqn: JaxprEqn) -> None:
     """Stages a buffer with the content of an array, or a cell between loops."""
     aval = eqn.outvars[0].aval
+    if stager.array_tasks and is_made(stager, eqn):
+        return filled(stager, eqn, _new_state(stager, aval))
     with mode_for([aval.dtype]):
         value = jnp.asarray(stager.value(eqn.invars[0]), aval.dtype)
     state = _new_state(stager, aval, value=physical(value))
@@ -248,6 +241,8 @@ def _new_state(
 
 def _read(stager: Stager, eqn: JaxprEqn) -> None:
     """Stages a read of a buffer's whole content."""
+    if stager.array_tasks and may_copy(eqn) and not stager.is_last():
+        return snapshot(stager, eqn)
     stager.env[eqn.outvars[0]] = Constant(logical(stager.content(stager.buffer_of(eqn)), eqn.outvars[0].aval))
 
 

@@ -50,7 +50,8 @@ def staged_call(request: Request) -> tuple[object, Call | None]:
     leaves = request.leaves()
     given = [(leaves[number], limits) for number, limits in request.given]
     with depth_told(name, lambda: deepest_region(traced.root.items)), doing("importing", name, options=options):
-        outs, left, alone = stage(traced.root, leaves, traced.names, name, options, donated, given)
+        form = traced.root, leaves, traced.names, name, options, donated, given
+        outs, left, alone = stage(*form, array_tasks=request.array_tasks)
     results = jax.tree.unflatten(traced.out_tree, outs)
     return with_left(results, left), alone
 

@@ -14,7 +14,7 @@ from qdtrace.errors import QdError, user_loc, warn
 from qdtrace.frozen import frozen, mutable
 from qdtrace.ir.program import ref_type
 from qdtrace.lengths.memory import Form, Place, on_host
-from qdtrace.lengths.opened import PinnedError, UnseenError, opened
+from qdtrace.lengths.opened import PinnedError, UnseenError, opened, with_sizes
 from qdtrace.lengths.paths import At, Path
 from qdtrace.lengths.skeleton import first_difference
 from qdtrace.lengths.traced import Known, Made
@@ -40,6 +40,8 @@ MOST_OTHERS = 16
 """The most further lengths that a function is compiled for, as they have other graphs. With more it is for each."""
 MOST_PATHS = 16
 """The most ways through its decisions by lengths that are remembered of a function."""
+LEAST = 3
+"""The least length of a program that is another one for arrays of one element."""
 MOST_SKELETONS = 6
 """The most lengths that a program is made of."""
 
@@ -178,9 +180,11 @@ class Kind:
         return [form for form in forms if form] if all(forms) else None
 
     def _form_of(self, trace: Trace) -> Form | None:
-        if 0 in trace.skeleton.lengths.values():
-            return None  # places beside a check that fails are those of the first element
         mine, graph = trace.skeleton, self._graph_of(trace)
+        if 0 in mine.lengths.values():
+            return None  # places beside a check that fails are those of the first element
+        if graph.made is not None and not graph.made.opened.is_long_enough(mine):
+            return None
         values = graph.made and graph.made.opened.values(mine)
         if values is None and len(graph.skeletons) < MOST_SKELETONS:
             # of a new graph this one is the second length, or a number changes that was the same so far
@@ -201,11 +205,21 @@ class Kind:
 
 
 def _made_of(skeletons: Sequence[Skeleton], trace: Trace) -> _Made:
+    try:
+        return _made_from(opened(skeletons), trace)
+    except PinnedError:
+        made = opened(skeletons, LEAST)
+        if not all(map(made.is_long_enough, skeletons)):
+            raise
+        return _made_from(made, trace)
+
+
+def _made_from(made: Opened, trace: Trace) -> _Made:
     from qdtrace.passes.pipelines import optimise  # only here: see `compose.pass_cache`
 
-    made, machine = opened(skeletons), backend("cpu")
-    before, shorter = (_to_run(program, trace) for program in made.programs)
-    dims = _dims(before, shorter, made.larger)
+    machine = backend("cpu")
+    before, shorter = with_sizes([_to_run(program, trace) for program in made.programs], made)
+    dims = _dims(before, shorter, made)
     first, other = (optimise(p, trace.options, machine=machine.machine) for p in (before, shorter))
     same = _new_memory(first, before) == _new_memory(other, shorter)
     given = machine.compile_given(first, other, trace.options) if same else None
@@ -224,13 +238,13 @@ def _to_run(program: Program, trace: Trace) -> Program:
         raise PinnedError(f"reverse mode does not know the number of iterations\n  {error}") from error
 
 
-def _dims(first: Program, other: Program, larger: Sequence[int]) -> Sequence[Dims]:
+def _dims(first: Program, other: Program, of: Opened) -> Sequence[Dims]:
     """Returns the shapes of the memory of two programs of other lengths, with their numbers in place of lengths."""
     pairs = list(zip((*first.params, *first.buffers), (*other.params, *other.buffers), strict=False))
-    numbers = {n: -1 - k for k, n in enumerate(larger)}
+    numbers = {n: -1 - k for k, n in enumerate(of.larger)}
 
     def dim(a: int, b: int) -> int:
-        if a != b and (b != 1 or a not in numbers):
+        if a != b and (a not in numbers or b != of.smaller[-1 - numbers[a]]):
             raise PinnedError("the size of an array of its own depends on the length")
         return a if a == b else numbers[a]
 
@@ -258,6 +272,7 @@ def _form(at: At, made: _Made) -> Form:
     params, memory = made.program.params, made.given.memory
     dtypes = [v.dtype.numpy for v in params]
     count = len(at.operands)
+    numbers = [*at.numbers, *at.sizes][: len(params) - count]  # see `with_sizes`
 
     def place(var: Var, before: Var | None) -> Place:
         initial = made.program.initial.get(var)
@@ -283,7 +298,7 @@ def _form(at: At, made: _Made) -> Form:
     return Form(
         made.given,
         tuple([(held(s, dtype), dtype) for s, dtype in zip(at.operands, dtypes[:count], strict=True)]),
-        tuple([on_host(np.array(x), dtype) for x, dtype in zip(at.numbers, dtypes[count:], strict=True)]),
+        tuple([on_host(np.array(x), dtype) for x, dtype in zip(numbers, dtypes[count:], strict=True)]),
         tuple([place(var, before) for var, before in filled]),
         tuple(map(result, at.results)),
         at.tree,

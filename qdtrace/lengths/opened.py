@@ -10,6 +10,7 @@ Before:  program f(x: ref[f32,1000])            After:  program f(x: ref[f32,C],
 
 `C` is more than any length. What follows from it may be wrong for a length, such as that an index is in range and its
 load may be executed early. So there is a second program with 1 in its place, and the code of both has to be the same.
+Where it is not, as a loop over one element is taken for a scalar, the second program has lengths from 3 on.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from qdtrace.ir.builder import ref_var
 from qdtrace.ir.primitives import LOAD
 from qdtrace.ir.program import Eqn, Program, Task, Var, literal, ref_type
 from qdtrace.ir.rebuild import Rebuilder
-from qdtrace.ir.types import SCALARS, RefType
+from qdtrace.ir.types import SCALARS, DType, RefType
 from qdtrace.lengths.indices import indices_in, is_inside
 from qdtrace.lengths.skeleton import SIZE
 
@@ -51,7 +52,7 @@ class UnseenError(PinnedError):
 
 @frozen(eq=False, slots=True)
 class Opened:
-    """A program of many lengths: with more than any of them, and with 1 in their place.
+    """A program of many lengths: with more than any of them, and with the least in their place.
 
     Numbers that are equal at each length that was met are one operand, or one length.
     """
@@ -63,6 +64,9 @@ class Opened:
     """The number of each length that is open."""
     most: int
     """The largest length."""
+    least: int
+    """The smallest length, which the second program begins with: of one element, a loop is no other than a copy of a
+    scalar, and lengths above are told apart."""
     programs: tuple[Program, Program]
     dropped: list[tuple[Index, int]]
     """Indices without their checks, with the position of the size; see `indices`."""
@@ -72,7 +76,16 @@ class Opened:
     @property
     def larger(self) -> list[int]:
         """Lengths by number in the first of the programs."""
-        return [_larger(self.most, k) for k in range(len({n for n in self.lengths if n is not None}))]
+        return [_larger(self.most, k) for k in self._numbers]
+
+    @property
+    def smaller(self) -> list[int]:
+        """Lengths by number in the second of the programs."""
+        return [_smaller(self.least, k) for k in self._numbers]
+
+    @property
+    def _numbers(self) -> range:
+        return range(len({n for n in self.lengths if n is not None}))
 
     def values(self, other: Skeleton) -> list[Literal] | None:
         """Returns the operands for a program of other lengths, or None if it is another program."""
@@ -89,6 +102,11 @@ class Opened:
         """Returns the operands for literals of other lengths, or None if they are those of another program."""
         return _common(self.operands, [a.value for a in self.first.literals.values()], literals)
 
+    def is_long_enough(self, other: Skeleton) -> bool:
+        """Returns whether no length that is open is below the least."""
+        pairs = zip(self.lengths, other.lengths.values(), strict=True)
+        return all(number is None or n >= self.least for number, n in pairs)
+
     def sizes(self, other: Skeleton) -> list[int] | None:
         """Returns lengths by number of a program of other lengths, or None if it is another program."""
         return self.sizes_of(other.lengths.values())
@@ -96,7 +114,7 @@ class Opened:
     def sizes_of(self, lengths: Iterable[int]) -> list[int] | None:
         """Returns lengths by number, or None if they are those of another program."""
         found = _common(self.lengths, self.first.lengths.values(), lengths)
-        return found if found is not None and all(0 < n <= self.most for n in found) else None
+        return found if found is not None and all(self.least <= n <= self.most for n in found) else None
 
 
 def _common(numbers: Sequence[int | None], first: Iterable[T], other: Iterable[T]) -> list[T] | None:
@@ -108,7 +126,7 @@ def _common(numbers: Sequence[int | None], first: Iterable[T], other: Iterable[T
     return [found[k] for k in range(len(found))]
 
 
-def opened(traces: Sequence[Skeleton]) -> Opened:
+def opened(traces: Sequence[Skeleton], least: int = 1) -> Opened:
     """Returns the program of several traces of equal texts. Raises PinnedError if there is none."""
     first = traces[0]
     operands, values = _numbered([tuple(t.literals.values()) for t in traces])
@@ -138,7 +156,8 @@ def opened(traces: Sequence[Skeleton]) -> Opened:
         operands,
         lengths,
         most,
-        (chosen(lambda k: _larger(most, k)), chosen(lambda _: 1)),
+        least,
+        (chosen(lambda k: _larger(most, k)), chosen(lambda k: _smaller(least, k))),
         list(dropped.values()),
         indices.accesses,
     )
@@ -149,12 +168,40 @@ def _larger(most: int, number: int) -> int:
     return 2 * most + 5 * number
 
 
+def _smaller(least: int, number: int) -> int:
+    """Returns a length for a number, of its own unless that is 1."""
+    return least + 2 * number if least > 1 else 1
+
+
 def _numbered(rows: Sequence[tuple[T, ...]]) -> tuple[tuple[int | None, ...], list[tuple[T, ...]]]:
     """Returns a number for each column in which rows differ, the same for equal columns, and those columns."""
     found: dict[tuple[T, ...], int] = {}
     columns = list(zip(*rows, strict=True))
     numbers = tuple([None if all(x == c[0] for x in c) else found.setdefault(c, len(found)) for c in columns])
     return numbers, list(found)
+
+
+def with_sizes(programs: Sequence[Program], of: Opened) -> list[Program]:
+    """Returns the programs that `of` became, with lengths as further operands if a task of theirs ends at one.
+
+    Such a task is a copy of a whole array, which reverse mode adds.
+    """
+    params = [ref_var(DType.i32, (), "n") for _ in of.larger]
+    numbers = {pair: k for k, pair in enumerate(zip(of.larger, of.smaller, strict=True))}
+    first, other = (p.tasks for p in programs)
+    ends = [[getattr(t.stop, "value", None) for t in tasks] for tasks in (first, other)]
+    found = [numbers.get(pair) for pair in zip(*ends, strict=False)]
+    if len(first) != len(other) or all(k is None for k in found):
+        return list(programs)
+
+    def sized(task: Task, number: int | None) -> Task:
+        if number is None:
+            return task
+        end = Var(SCALARS[DType.i32], "n")
+        load = Eqn(LOAD, (params[number],), (end,), {}, (), task.loc)
+        return replace(task, stop=end, head=(load, *task.head))
+
+    return [replace(p, params=(*p.params, *params), tasks=tuple(map(sized, p.tasks, found))) for p in programs]
 
 
 class _Opening(Rebuilder):

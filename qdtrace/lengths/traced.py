@@ -90,7 +90,7 @@ def trace_call(
     """Traces a call on leaves of arguments, and records what it does with lengths. Raises PinnedError unless it becomes
     one program and nothing else."""
     tree: Any = None
-    programs = Programs()
+    programs = Programs(array_tasks=True)
     staged = staging(programs)
 
     def flat(*leaves: Any) -> list[Any]:

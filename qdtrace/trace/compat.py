@@ -265,6 +265,11 @@ def new_scalar(dtype: DTypeLike) -> Var:
     return Var(ShapedArray((), np.dtype(dtype)))
 
 
+def new_var_of(shape: tuple[int, ...], like: ShapedArray) -> Var:
+    """Returns a fresh variable of another shape."""
+    return Var(ShapedArray(shape, like.dtype, like.weak_type))
+
+
 def named_axis(name: object, size: int) -> AbstractContextManager[object]:
     """Returns a context in which JAX knows an axis of this name; None: no axis."""
     return nullcontext() if name is None else extend_axis_env_nd([(name, size)])

@@ -1,0 +1,156 @@
+"""Array code of JAX between loops: one program for all lengths, of values and gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import qdtrace as qd
+from tests.lengths.array_programs import EXACT, ROUNDED, halved
+from tests.lengths.test_any_length import EXACT as WITHOUT_FAST_MATH
+from tests.lengths.test_any_length import added, met, same_bits
+
+pytestmark = pytest.mark.cpu
+FIRST = (6, 7, 11, 13, 8, 16, 9, 17)  # of which two are powers of two, by which divisions are products
+LENGTHS = (10, 15, 20, 64, 66, 97, 1000)
+
+
+def whole(n: int) -> jax.Array:
+    return jnp.asarray(np.random.default_rng(n).integers(1, 10, n).astype(np.float32))
+
+
+def drawn(name: str, count: int) -> Any:
+    return np.random.default_rng(len(name)).choice(LENGTHS, count, replace=False).tolist()
+
+
+@pytest.mark.full
+@pytest.mark.sample(6, full=2)
+@pytest.mark.parametrize("name", EXACT)
+def test_bits_of_values(name: str) -> None:
+    f = EXACT[name]
+    one, each = (qd.jit(f, options=WITHOUT_FAST_MATH, **own) for own in ({"sizes": "any"}, {}))
+    met(one, *((whole(n),) for n in FIRST))
+    for n in drawn(name, 3):
+        got, work = added(one, whole(n))
+        assert (work.programs, work.compiled) == (0, 0)
+        same_bits(got, each(whole(n)))
+
+
+@pytest.mark.full
+@pytest.mark.sample(4, full=2)
+@pytest.mark.parametrize("name", ROUNDED)
+def test_values_with_rounded_sums(name: str) -> None:
+    f = ROUNDED[name]
+    one, each = qd.jit(f, sizes="any"), qd.jit(f)
+    met(one, *((whole(n),) for n in FIRST))
+    for n in drawn(name, 2):
+        got, work = added(one, whole(n))
+        assert (work.programs, work.compiled) == (0, 0)
+        np.testing.assert_allclose(got, each(whole(n)), rtol=3e-6, atol=1e-6)  # sums in another order than XLA's
+
+
+@pytest.mark.full
+@pytest.mark.sample(6, full=3)
+@pytest.mark.parametrize("name", sorted({*EXACT, *ROUNDED} - {"bools", "sum behind", "taken"}))
+def test_gradients(name: str) -> None:
+    f = {**EXACT, **ROUNDED}[name]
+
+    def total(x: Any) -> Any:
+        parts = [jnp.sum(jnp.sin(y)) for y in jax.tree.leaves(f(x)) if jnp.issubdtype(y.dtype, jnp.floating)]
+        return sum(parts[1:], parts[0])
+
+    one, each = (jax.grad(qd.jit(total, options=WITHOUT_FAST_MATH, **own)) for own in ({"sizes": "any"}, {}))
+    met(one, *((whole(n),) for n in FIRST))
+    for n in drawn(name, 2):
+        got, work = added(one, whole(n))
+        assert (work.programs, work.compiled) == (0, 0)
+        np.testing.assert_allclose(got, each(whole(n)), rtol=1e-5, atol=2e-5)  # sums in another order than XLA's
+
+
+@pytest.mark.full
+def test_mapped_calls() -> None:
+    f = EXACT["sum in front"]
+    one, each = jax.vmap(qd.jit(f, sizes="any")), jax.vmap(qd.jit(f))
+    rows = {n: whole(5 * n).reshape(n, 5) for n in (*FIRST, 3, 20)}
+    met(one, *((rows[n],) for n in FIRST))
+    for n in (3, 20):
+        got, work = added(one, rows[n])
+        assert (work.programs, work.compiled) == (0, 0)
+        same_bits(got, each(rows[n]))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf, -0.0])
+def test_special_numbers(special: float) -> None:
+    def f(x: Any) -> Any:
+        y = halved(x)
+        return jnp.max(y), jnp.min(y), jnp.argmax(y), jnp.argmin(x), jnp.sum(y), jnp.cumsum(x), jnp.clip(y, -1, 1)
+
+    one, each = (qd.jit(f, options=WITHOUT_FAST_MATH, **own) for own in ({"sizes": "any"}, {}))
+    met(one, *((whole(n),) for n in FIRST))
+    for n, places in ((20, [4, 17]), (65, list(range(65)))):
+        x = jnp.abs(whole(n) % 2).at[jnp.asarray(places)].set(special)
+        x = jnp.where(jnp.isinf(x) & (x > 0), -x, x) if special == np.inf else x  # +inf never gets below 1
+        got, work = added(one, x)
+        assert (work.programs, work.compiled) == (0, 0)
+        same_bits(got, each(x))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, jnp.int32, jnp.uint8])
+def test_dtypes(dtype: Any) -> None:
+    def f(x: Any) -> Any:
+        out = qd.empty(x.shape, x.dtype)
+        for i in qd.range(x.shape[0]):
+            out[i] = x[i] + x[0]
+        return jnp.sum(out), jnp.max(out) + out, out[::-1], out.astype(jnp.float32) / 4
+
+    one, each = (qd.jit(f, options=WITHOUT_FAST_MATH, **own) for own in ({"sizes": "any"}, {}))
+    met(one, *((whole(n).astype(dtype),) for n in FIRST))
+    for n in (2, 33):
+        got, work = added(one, whole(n).astype(dtype))
+        assert (work.programs, work.compiled) == (0, 0)
+        same_bits(got, each(whole(n).astype(dtype)))
+
+
+def test_what_has_no_rule_is_said() -> None:
+    one = met(qd.jit(lambda x: halved(jnp.sort(x)), sizes="any"), *((whole(n),) for n in FIRST[:3]))
+    with pytest.warns(qd.QdWarning, match="`sort` runs outside of its loops"):
+        np.testing.assert_array_equal(one(whole(30)), each_halved(np.sort(whole(30))))
+
+
+def each_halved(x: Any) -> np.ndarray:
+    x = np.array(x)
+    while (x > 1).any():
+        x = np.where(x > 1, x / np.float32(2), x)
+    return x
+
+
+@pytest.mark.full
+def test_no_elements_and_one() -> None:
+    def f(x: Any) -> Any:
+        return jnp.cumsum(x[1:]), jnp.sum(x[1:]), halved(x)
+
+    one = met(qd.jit(f, sizes="any"), *((whole(n),) for n in FIRST))
+    for n in (1, 2, 1):  # of one element, no others
+        x = np.asarray(whole(n))
+        for got, want in zip(one(whole(n)), (np.cumsum(x[1:]), np.sum(x[1:]), each_halved(x)), strict=True):
+            np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.full
+def test_one_argument_in_loops_and_array_code() -> None:
+    def f(x: Any, y: Any) -> Any:
+        scale = jnp.mean(y, 0) + x.sum()
+        for i in qd.range(x.shape[0]):
+            x[i] = x[i] * scale[0] + y[i, 1]
+        return x, y * scale[1]
+
+    one, each = (qd.jit(f, options=WITHOUT_FAST_MATH, **own) for own in ({"sizes": "any"}, {}))
+    met(one, *((whole(n), whole(2 * m).reshape(m, 2)) for n, m in zip(FIRST, FIRST, strict=True)))
+    got, want = (g(whole(32), whole(64).reshape(32, 2)) for g in (one, each))
+    same_bits(got, want)
