@@ -248,8 +248,7 @@ class Stager:
 
     def is_last(self) -> bool:
         """Returns whether the open segment's results are the function's, as XLA may drop others as unused."""
-        left = self.items[self.position :]
-        return not self.is_body and all(i.primitive is read_p for i in left)
+        return not self.is_body and all(i.primitive is read_p for i in self.items[self.position :])
 
     def tied(self, values: list[ArrayLike]) -> list[ArrayLike]:
         """Returns the values with a dependence on the programs that have checks, so that XLA runs those."""

@@ -9,6 +9,7 @@ from qdtrace.groups import kernel, registry, work
 from qdtrace.lanes import elements, limits, plan
 from qdtrace.trace import compat, own_indices, products, rows, zero_at_zero
 from qdtrace.trace.importer import calls, uses
+from qdtrace.trace.importer import elements as importer_elements
 from qdtrace.trace.importer.registry import DECOMPOSITIONS, RULES, load_decompositions, load_rules
 
 load_rules()
@@ -20,13 +21,14 @@ TABLES = {
     "groups.rules": kernel.rules._EXACT,
     "groups.work": work.HEAVY | work._MOVES,
     "lanes.elements": elements.SPECTRAL,
-    "lanes.limits": limits._AS_FAST_ON_CPU | limits._BESIDE_FACTORS | limits._SUMS,
+    "lanes.limits": limits.AS_FAST_ON_CPU | limits._BESIDE_FACTORS | limits._SUMS | limits._PERMUTING,
     "lanes.plan": plan._MOVES,
     "trace.compat": compat._WHOLE,
     "trace.own_indices": {*own_indices._BODIES, *own_indices._PLACES},
     "trace.products": products.FACTORISATIONS,
     "trace.rows": rows._OF_ROWS | rows._FOR_SCALARS,
     "trace.zero_at_zero": {*zero_at_zero._EACH, *zero_at_zero._FIRST, *zero_at_zero._PRODUCTS},
+    "importer.elements": importer_elements.CHEAP,
     "importer.calls": calls._LINEAR_IN,
     "importer.registry": {*RULES},
     "importer.uses": uses._VIEWS | uses._ONCE,
