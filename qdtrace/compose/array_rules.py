@@ -167,7 +167,7 @@ def _cumulative(tasks: ArrayTasks) -> Plan:
         return _mapped(tasks, _on_rows(eqn, [shape[1:], shape[1:]], axis=axis - 1), [True])
     if len(shape) > 1 or accumulated(out.aval, name).dtype != out.aval.dtype:
         return None
-    n = shape[0]
+    n = x.aval.shape[0]
 
     def all_of(at: Row) -> None:
         imp, values = at.importer, at.whole(x)
@@ -210,7 +210,7 @@ def _place_of_extreme(tasks: ArrayTasks) -> Plan:
     def plan() -> None:
         extreme = tasks.memory((), source, neutral(name, source))
         tasks.begin(tasks.out, neutral("min", kind))
-        tasks.rows(shape[0], lambda at: at.accumulate(extreme, at.of(at.whole(x)), name))
+        tasks.rows(x.aval.shape[0], lambda at: at.accumulate(extreme, at.of(at.whole(x)), name))
 
         def one(at: Row) -> None:
             imp, value = at.importer, at.scalar(at.of(at.whole(x)))
@@ -222,7 +222,7 @@ def _place_of_extreme(tasks: ArrayTasks) -> Plan:
             place = imp.choose(found, imp.convert(at.index, kind), neutral("min", kind))
             at.accumulate(tasks.out, rank0(place), "min")
 
-        tasks.rows(shape[0], one)
+        tasks.rows(x.aval.shape[0], one)
 
     return plan
 
@@ -277,7 +277,7 @@ def _reshape(tasks: ArrayTasks) -> Plan:
     if shape[:1] == given[:1] and shape:  # rows are reshaped
         own: dict[str, object] = {"new_sizes": shape[1:]}
         if name == "squeeze":
-            own = {"dimensions": tuple(d - 1 for d in eqn.params["dimensions"])}
+            own = {"dimensions": tuple(d - 1 for d in eqn.params["dimensions"] or ())}
         return _mapped(tasks, _on_rows(eqn, [given[1:], shape[1:]], **own), [True])
     return None
 

@@ -118,7 +118,7 @@ class Row:
         assert not isinstance(found, RefValue)
         return found
 
-    def each(self, value: Value, body: Callable[[Any, Sequence[Atom]], object]) -> None:
+    def each(self, value: Value, body: Callable[[Any, Sequence[Atom]], None]) -> None:
         """Calls `body` with each element of a row and its index."""
         imp = self.importer
         if isinstance(value, np.ndarray):
@@ -134,7 +134,11 @@ class Row:
 
     def accumulate(self, ref: Var, value: Value, op: str) -> None:
         """Joins a value to the content of memory of its shape."""
-        self.each(value, lambda element, at: self.importer.emit("accum", ref, only(element), *at, op=op))
+
+        def join(element: Any, at: Sequence[Atom]) -> None:
+            self.importer.emit("accum", ref, only(element), *at, op=op)
+
+        self.each(value, join)
 
 
 @frozen(eq=False)
