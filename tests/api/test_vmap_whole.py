@@ -132,7 +132,7 @@ def test_what_fails_is_told() -> None:
 
     assert qd.vmap(shifted)(X, jnp.zeros(3, jnp.int32)).tolist() == X.tolist()
     with pytest.raises(qd.BoundsError, match="index 8 is out of bounds for axis 0 of `x`"):
-        jax.block_until_ready(qd.vmap(shifted)(X, jnp.array([0, 1, 0])))
+        qd.block_until_ready(qd.vmap(shifted)(X, jnp.array([0, 1, 0])))
     with pytest.raises(qd.TraceIndexError, match="array is 1-dimensional, but 2 were indexed"):
         qd.vmap(lambda x: shifted(x, 0)[0, 0])(X)
 
