@@ -100,10 +100,23 @@ def test_keys_in_scans_and_conditions():
 
 
 @pytest.mark.full
-def test_many_numbers_are_made_in_a_loop():
-    program = check(lambda k: jnp.sum(jax.random.uniform(k, (400,))), KEYS[:2])
+@pytest.mark.parametrize("count", [18, 256, 400])
+def test_many_numbers_are_made_in_a_loop(count):
+    program = check(lambda k: jnp.sum(jax.random.uniform(k, (count,))), KEYS[:2])
     assert program.count("for") >= 1
     assert program.count() < 1000
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("by_position", [False, True])
+@pytest.mark.parametrize("count", [16, 17, 18, 33])
+def test_numbers_are_the_same_written_out_and_in_a_loop(count, by_position):
+    def f(k):
+        bits = jax.random.bits(k, (count,))
+        return bits, bits[3], jax.random.bits(k, (2, count), "uint8"), jax.random.permutation(k, count)
+
+    with jax.threefry_partitionable(by_position):
+        check(f, KEYS, exact=True)
 
 
 def test_batches_of_keys():

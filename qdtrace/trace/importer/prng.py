@@ -13,7 +13,7 @@ import numpy as np
 from qdtrace.ir.program import Literal
 from qdtrace.trace import compat
 from qdtrace.trace.compat import threefry_prng_impl as threefry
-from qdtrace.trace.importer.elements import per_element
+from qdtrace.trace.importer.elements import length_of, per_element
 from qdtrace.trace.importer.memory import UNROLL
 from qdtrace.trace.importer.registry import (
     RESULT_TYPE,
@@ -155,7 +155,7 @@ def threefry2x32(imp: Importer, eqn: JaxprEqn, *words: Value) -> list[Value]:
     aval = eqn.outvars[0].aval
     rounds = traced_rule(formula("threefry2x32"), scalar_struct(np.dtype(np.uint32), 4), {"use_rolled_loops": False})
     block = lambda *elements: tuple(imp.call_on_scalars(rounds, elements))  # noqa: E731
-    both = per_element(imp, block, aval, *words, pair=True)
+    both = per_element(imp, block, aval, *words, length=length_of(rounds), pair=True)
     if isinstance(both, np.ndarray):
         return [array_of((pair[k] for pair in both.ravel().tolist()), aval.shape) for k in (0, 1)]
     part = lambda k: Formula(aval.shape, both.dtype, lambda i: imp.element(both, i)[k], operands=(both,))  # noqa: E731
