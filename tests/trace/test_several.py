@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -149,6 +151,44 @@ def test_bounds_are_checked_at_each_place() -> None:
         windows(jnp.arange(4.0))
 
 
+def test_ends_of_any_arithmetic_are_read_once() -> None:
+    @qd.jit
+    def windows(x, k):
+        out = qd.zeros((4, 3))
+        for i in qd.range(4):
+            a, b, c = i, i, k[0]
+            for _ in range(12):
+                a, b, c = a * a % 7, b * b % 7, c + 1
+            out[i] = x[a : b + 3] + x[i + 1 : i + 4]
+            out[i] += x[c : c + 3]
+        return out
+
+    x = np.arange(20.0)
+    want = []
+    for i in range(4):
+        a = i
+        for _ in range(12):
+            a = a * a % 7
+        want.append(x[a : a + 3] + x[i + 1 : i + 4] + x[14:17])
+    np.testing.assert_array_equal(windows(jnp.asarray(x), jnp.array([2])), want)
+
+
+@pytest.mark.parametrize("dtype", [jnp.uint8, jnp.int8, jnp.uint16, jnp.int16])
+def test_small_integers_are_windows_once_they_are_converted(dtype) -> None:
+    @partial(qd.jit, static_argnames="wide")
+    def windows(x, k, wide):
+        out = qd.zeros((2, 3))
+        for i in qd.range(2):
+            start = k[i].astype(jnp.int32) if wide else k[i]
+            out[i] = x[start : start + 3]
+        return out
+
+    x, k = jnp.arange(300.0), jnp.array([3, 125], dtype)
+    with pytest.raises(TraceTypeError, match=r"small integers wrap around: `k = start\.astype"):
+        windows(x, k, wide=False)
+    assert windows(x, k, wide=True).tolist() == [[3, 4, 5], [125, 126, 127]]
+
+
 def store(body):
     @qd.jit
     def f(x, k):
@@ -163,6 +203,8 @@ REFUSED = [
     (lambda x, k, i: x[k[:2]], "an array of 2 integers may mean a place or 2 rows of shape"),
     (lambda x, k, i: x[i, k[0] : k[1]], "the slice of axis 1 needs a length that is known"),
     (lambda x, k, i: x[i, k[0] : k[0] + 2], "the slice of axis 1 needs a length that is known"),
+    (lambda x, k, i: x[i, (q := k[0].astype(jnp.uint8)) : q + 2], "the slice of axis 1 needs a length that is known"),
+    (lambda x, k, i: x[i, (q := k[0].astype(jnp.int16)) - 2 : q], "the slice of axis 1 needs a length that is known"),
     (lambda x, k, i: x[i, : i + 1], "the slice of axis 1 needs a length that is known"),
     (lambda x, k, i: x[i, i : i + 300], "an index in a loop may name 256 places, got 300"),
     (lambda x, k, i: x[i, k > 0], "the index of axis 1 must be a scalar, got shape \\(3,\\) of bools"),

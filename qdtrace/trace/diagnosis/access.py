@@ -44,6 +44,8 @@ def slice_in() -> str:
     if (width := _width(part)) is not None and part.lower is not None:
         window = ast.Slice(ast.Name(k), ast.parse(f"{k} + {width}", mode="eval").body)
         place = _bracketed(name, [window if key is part else key for key in keys])
+        if isinstance(part.lower, ast.Name):
+            return f"sums of small integers wrap around: `{k} = {part.lower.id}.astype(jnp.int32)`, then `{place}`"
         return (
             f"load where it begins once, so that its length is known: `{k} = {ast.unparse(part.lower)}`, then `{place}`"
         )
