@@ -39,7 +39,7 @@ from qdtrace.ir.builder import Builder, scalar_var
 from qdtrace.ir.program import Task
 from qdtrace.ir.types import DType
 from qdtrace.trace import compat, markers
-from qdtrace.trace.dtypes import mode_for
+from qdtrace.trace.dtypes import mode_for, weak_as
 from qdtrace.trace.importer.tells import tells
 from qdtrace.trace.importer.values import rank0
 from qdtrace.trace.loops import too_many
@@ -104,7 +104,7 @@ def stage(
         _warn_of_no_results(root, name)
     stager.note_uses(items, results)
     stager.run(items)
-    outs = stager.tied([stager.value(v) for v in results])
+    outs = stager.tied([stager.value(v) if is_literal(v) else weak_as(v, stager.value(v)) for v in results])
     alone = len(stager.calls) == 1 and stager.left == [] and not stager.is_tied
     return outs, stager.left or [], stager.calls[0] if alone else None
 

@@ -55,6 +55,11 @@ def as_weak(value: Any) -> Any:
     return lax.convert_element_type_p.bind(value, new_dtype=value.dtype, weak_type=True, sharding=None)
 
 
+def weak_as(result: Any, value: Any) -> Any:
+    """Returns the value of a result, weakly typed if its type in the trace is: programs do not keep that."""
+    return as_weak(value) if is_weak(result) and not is_weak(value) else value
+
+
 def element_type(dtype: Any, what: str) -> np.dtype:
     """Returns a dtype of the user as JAX reads it: without the x64 mode float64 warns and is float32."""
     _check_not_keys(dtype, what)

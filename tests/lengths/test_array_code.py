@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 import qdtrace as qd
 from tests.lengths.array_programs import EXACT, ROUNDED, halved
@@ -115,6 +116,20 @@ def test_dtypes(dtype: Any) -> None:
         got, work = added(one, whole(n).astype(dtype))
         assert (work.programs, work.compiled) == (0, 0)
         same_bits(got, each(whole(n).astype(dtype)))
+
+
+def test_weak_types() -> None:
+    def f(x: Any, a: Any) -> Any:
+        y = halved(x) * 1
+        chosen = jnp.where(y > 0.75, 1, 2.5), jnp.where(y > 0.75, 3, 4), lax.select(y[0] > 0.75, a, a * 2)
+        return *chosen, a * 3, jnp.full(x.shape, 7), jnp.cumsum(chosen[1]), chosen[0] + x
+
+    one, each = qd.jit(f, sizes="any"), qd.jit(f)
+    kinds = [True, True, True, True, True, False, False]
+    for n in (*FIRST, 3, 20):
+        got = one(whole(n), 2.0)
+        assert [y.weak_type for y in jax.tree.leaves(got)] == kinds
+        same_bits(got, each(whole(n), 2.0))
 
 
 def test_what_has_no_rule_is_said() -> None:
