@@ -310,20 +310,22 @@ def _stands_for(
     memory: dict[jaxprs.Var, Memory] = {}
     names: dict[Var, jaxprs.Var] = {}
     given = {v for v, _ in segment.operands}
-    made = {v for s in segment.steps for v in s.item.outvars}
+    made = dict.fromkeys(v for s in segment.steps for v in s.item.outvars)
     free = [v for s in segment.steps for v in (*s.item.invars, *s.conditions) if not is_literal(v)]
-    for var in dict.fromkeys(free):
-        entry = stager.env[var]
-        if var in made:
-            continue
+    for var in dict.fromkeys((*free, *made)):
+        entry = stager.env.get(var)
         if isinstance(entry, BufferState):
             ref = segment.refs.get(entry)
             assert ref is not None
             assert ref not in names, "a buffer has one name"
             names[ref] = var
+            if var in made:
+                continue
             fill = segment.fills.get(ref, entry.fill) if ref not in given else None
             hint = entry.hint
             memory[var] = Memory(entry.shape, entry.dtype, hint, ref if ref in given else None, fill)
+        elif var in made:
+            continue
         elif var in segment.inputs:
             values[var] = segment.inputs[var]
         elif isinstance(entry, Constant) and not isinstance(entry.value, compat.Tracer):

@@ -72,6 +72,26 @@ def test_gradients(name: str) -> None:
         np.testing.assert_allclose(got, each(whole(n)), rtol=1e-5, atol=2e-5)  # sums in another order than XLA's
 
 
+@pytest.mark.parametrize("make", [qd.copy, lambda x: qd.full(x.shape, jnp.sum(x))], ids=["copy", "full"])
+def test_gradients_of_memory_beside_other_results(make: Any) -> None:
+    def f(x: Any) -> Any:
+        b = make(x * 2)
+        for i in qd.range(x.shape[0]):
+            b[i] *= x[i]
+        a = b * 3
+        for i in qd.range(x.shape[0]):
+            b[i] = 5 * a[x.shape[0] - 1 - i]
+        return a, b, qd.copy(a)
+
+    def total(function: Any) -> Any:
+        return lambda x: sum((k + 1) * jnp.sum(jnp.sin(y)) for k, y in enumerate(map(jnp.asarray, function(x))))
+
+    one, each = (jax.grad(total(qd.jit(f, options=WITHOUT_FAST_MATH, **own))) for own in ({"sizes": "any"}, {}))
+    for n in (*FIRST, 3, 20):
+        x = whole(n) / 16
+        np.testing.assert_allclose(one(x), each(x), rtol=1e-5, atol=5e-4)  # sums of up to 20 terms near 1000
+
+
 @pytest.mark.full
 def test_mapped_calls() -> None:
     f = EXACT["sum in front"]
