@@ -88,6 +88,8 @@ def stage(
     `given` arguments have limits. With `array_tasks` array code becomes tasks, where there is a rule for it.
     """
     hints: dict[Atom, str] = dict(zip(root.params, names, strict=True))
+    # a program that is called as it is stays one of its own, and array code in front of it would be another
+    array_tasks = array_tasks and not any(has_marker(item, "qd_call") for item in root.items)
     stager = Stager(name, options, _rule_of, again if array_tasks else None, hints=hints, given=given)
     stager.left = None if needs_jax(root.items, SMALL) else []
     stager.memory_of = pair_results(root, donated)
