@@ -41,7 +41,8 @@ class Inlining:
             for inner in jaxpr.eqns:
                 made = on_operands(inner, local)
                 local.update((v, compat.new_var(v)) for v in inner.outvars)
-                yield from self.items([made.replace(outvars=named(made.outvars, local))])
+                outvars = named(made.outvars, local)  # of the line of the call: JAX keeps the trace of its first one
+                yield from self.items([made.replace(outvars=outvars, source_info=eqn.source_info)])
             self.names.update(zip(eqn.outvars, self.named(named(jaxpr.outvars, local)), strict=True))
 
     def named(self, atoms: Iterable[jaxprs.Atom | None]) -> list[jaxprs.Atom]:
