@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from qdtrace.config import Options
     from qdtrace.limits import Limits
     from qdtrace.trace.compat import JaxprEqn
-    from qdtrace.trace.jaxprs import Atom
     from qdtrace.trace.tree import Root
 
 register()
@@ -85,16 +84,14 @@ def stage(
     the call of a program if there is one alone.
 
     `names` are the arguments' names, for printed graphs and errors. Results may use the memory of `donated` arguments.
-    `given` arguments have limits. With `array_tasks` array code becomes tasks, where there is a rule for it.
+    `given` arguments have limits. With `array_tasks` array code that has a rule is tasks, unless a program is called.
     """
-    hints: dict[Atom, str] = dict(zip(root.params, names, strict=True))
-    # a program that is called as it is stays one of its own, and array code in front of it would be another
-    array_tasks = array_tasks and not any(has_marker(item, "qd_call") for item in root.items)
-    stager = Stager(name, options, _rule_of, again if array_tasks else None, hints=hints, given=given)
+    tasks = again if array_tasks and not any(has_marker(item, "qd_call") for item in root.items) else None
+    stager = Stager(name, options, _rule_of, tasks, hints=dict(zip(root.params, names, strict=True)), given=given)
     stager.left = None if needs_jax(root.items, SMALL) else []
     stager.memory_of = pair_results(root, donated)
     items, results, constants = root.items, list(root.results), root.constants
-    if array_tasks:
+    if tasks:
         inlining = Inlining()
         items = list(inlining.items(items))
         results, constants = inlining.named(results), {**constants, **inlining.constants}
