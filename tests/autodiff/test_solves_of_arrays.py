@@ -113,6 +113,7 @@ def test_a_definite_matrix_of_complex_numbers() -> None:
 
 
 @pytest.mark.full
+@pytest.mark.cpu  # a GPU has arrays of 225 elements as scalars
 def test_many_right_sides_stay_in_memory() -> None:
     """They were written out as scalars, once for the value and once for each derivative."""
 
