@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from lowering.llvm.types import kept_bytes
 from lowering.tables import FIELD, round_up
-from qdtrace.analysis.cost import executed, operations
+from qdtrace.analysis.cost import accesses, operations
 from qdtrace.frozen import frozen
 from qdtrace.ir.primitives import CELL, LOAD
 from qdtrace.ir.program import is_global, ref_type
@@ -70,5 +70,4 @@ def _waits(body: Block) -> bool:
     loops = (e for e in body.eqns if e.primitive.loops)
     if any(e.primitive is LOAD and is_global(e.invars[0]) for loop in loops for e in walk_inside(loop)):
         return True
-    private = executed(body, lambda e: int(e.primitive.is_access and not is_global(e.invars[0])))
-    return operations(body) < BUSY * private
+    return operations(body) < BUSY * accesses(body, shared=False)

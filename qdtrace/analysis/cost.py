@@ -44,9 +44,9 @@ def operations(block: Block) -> int:
     return executed(block, lambda eqn: 1 if eqn.blocks else eqn_size(eqn))
 
 
-def accesses(block: Block) -> int:
-    """Returns the estimated accesses to shared memory in one execution of a block."""
-    return executed(block, lambda eqn: int(eqn.primitive.values is not None and is_global(eqn.invars[0])))
+def accesses(block: Block, *, shared: bool = True) -> int:
+    """Returns the estimated accesses to shared memory, or to private memory, in one execution of a block."""
+    return executed(block, lambda eqn: int(eqn.primitive.is_access and is_global(eqn.invars[0]) == shared))
 
 
 def executed(block: Block, of: Callable[[Eqn], int]) -> int:

@@ -82,6 +82,13 @@ def _mapped(tasks: ArrayTasks, row: JaxprEqn, maps: Sequence[bool]) -> Plan:
     return plan
 
 
+def _each_row(tasks: ArrayTasks, **params: object) -> Plan:
+    """Returns the plan of an equation that is, with these parameters, one on each row of all of its operands."""
+    eqn = tasks.eqn
+    row = _on_rows(eqn, [_shape(v)[1:] for v in (*eqn.invars, *eqn.outvars)], **params)
+    return _mapped(tasks, row, [True] * len(eqn.invars))
+
+
 def _moved(tasks: ArrayTasks, place: Callable[[Row], Atom], row: JaxprEqn | None = None) -> Plan:
     """Returns the plan of a result whose rows are those of its first operand at other places; `row` changes each."""
 
@@ -141,11 +148,9 @@ def _reduction(tasks: ArrayTasks) -> Plan:
     if name is None or accumulated(out.aval, name).dtype != out.aval.dtype or not axes:
         return None
     inner = tuple(d - 1 for d in axes if d)
-    kept = [n for d, n in enumerate(_shape(x)) if d not in axes]
-    row = _on_rows(eqn, [_shape(x)[1:], kept if 0 in axes else kept[1:]], axes=inner) if inner else None
     if 0 not in axes:
-        assert row is not None
-        return _mapped(tasks, row, [True])
+        return _each_row(tasks, axes=inner)
+    row = _on_rows(eqn, [_shape(x)[1:], _shape(out)], axes=inner) if inner else None
 
     def one(at: Row) -> None:
         value = at.of(at.whole(x))
@@ -164,7 +169,7 @@ def _cumulative(tasks: ArrayTasks) -> Plan:
     (x,), (out,), axis, name = eqn.invars, eqn.outvars, eqn.params["axis"], CUMULATIVE[eqn.primitive.name]
     shape, is_reversed = _shape(x), eqn.params["reverse"]
     if axis:
-        return _mapped(tasks, _on_rows(eqn, [shape[1:], shape[1:]], axis=axis - 1), [True])
+        return _each_row(tasks, axis=axis - 1)
     if len(shape) > 1 or accumulated(out.aval, name).dtype != out.aval.dtype:
         return None
     n = x.aval.shape[0]
@@ -199,10 +204,9 @@ def _cumulative(tasks: ArrayTasks) -> Plan:
 def _place_of_extreme(tasks: ArrayTasks) -> Plan:
     eqn = tasks.eqn
     (x,), (out,), (axis,) = eqn.invars, eqn.outvars, eqn.params["axes"]
-    shape = _shape(x)
     if axis:
-        return _mapped(tasks, _on_rows(eqn, [shape[1:], _shape(out)[1:]], axes=(axis - 1,)), [True])
-    if len(shape) > 1:
+        return _each_row(tasks, axes=(axis - 1,))
+    if len(_shape(x)) > 1:
         return None
     source, kind = DType.of(x.aval.dtype), DType.of(out.aval.dtype)
     name = "max" if eqn.primitive.name == "argmax" else "min"
@@ -235,7 +239,7 @@ def _iota(tasks: ArrayTasks) -> Plan:
         return None
     dtype = DType.of(eqn.outvars[0].aval.dtype)
     if axis:
-        return _mapped(tasks, _on_rows(eqn, [shape[1:]], dimension=axis - 1, shape=shape[1:]), [])
+        return _each_row(tasks, dimension=axis - 1, shape=shape[1:])
 
     def one(at: Row) -> None:
         imp = at.importer
@@ -278,7 +282,7 @@ def _reshape(tasks: ArrayTasks) -> Plan:
         own: dict[str, object] = {"new_sizes": shape[1:]}
         if name == "squeeze":
             own = {"dimensions": tuple(d - 1 for d in eqn.params["dimensions"] or ())}
-        return _mapped(tasks, _on_rows(eqn, [given[1:], shape[1:]], **own), [True])
+        return _each_row(tasks, **own)
     return None
 
 
@@ -306,31 +310,25 @@ def _rev(tasks: ArrayTasks) -> Plan:
 
 @_rule("transpose")
 def _transpose(tasks: ArrayTasks) -> Plan:
-    eqn, (first, *order) = tasks.eqn, tasks.eqn.params["permutation"]
-    if first:
-        return None
-    given, shape = _shape(eqn.invars[0]), _shape(eqn.outvars[0])
-    row = _on_rows(eqn, [given[1:], shape[1:]], permutation=tuple(d - 1 for d in order))
-    return _mapped(tasks, row, [True])
+    first, *order = tasks.eqn.params["permutation"]
+    return None if first else _each_row(tasks, permutation=tuple(d - 1 for d in order))
 
 
 @_rule("concatenate")
 def _concatenate(tasks: ArrayTasks) -> Plan:
     eqn, axis = tasks.eqn, tasks.eqn.params["dimension"]
-    shape, shapes = _shape(eqn.outvars[0]), [_shape(v) for v in eqn.invars]
     if axis:
-        row = _on_rows(eqn, [s[1:] for s in (*shapes, shape)], dimension=axis - 1)
-        return _mapped(tasks, row, [True] * len(shapes))
+        return _each_row(tasks, dimension=axis - 1)
 
     def plan() -> None:
         offset = 0
-        for x, given in zip(eqn.invars, shapes, strict=True):
+        for x in eqn.invars:
 
             def one(at: Row, x: jaxprs.Atom = x, offset: int = offset) -> None:
                 at.store(tasks.out, at.of(at.whole(x)), at.moved(offset))
 
-            tasks.rows(given[0], one)
-            offset += given[0]
+            tasks.rows(_shape(x)[0], one)
+            offset += _shape(x)[0]
 
     return plan
 
@@ -338,10 +336,8 @@ def _concatenate(tasks: ArrayTasks) -> Plan:
 @_rule("stack")
 def _stack(tasks: ArrayTasks) -> Plan:
     eqn, axis = tasks.eqn, tasks.eqn.params["axis"]
-    shape, given = _shape(eqn.outvars[0]), [_shape(v) for v in eqn.invars]
     if axis:
-        row = _on_rows(eqn, [s[1:] for s in (*given, shape)], axis=axis - 1)
-        return _mapped(tasks, row, [True] * len(given))
+        return _each_row(tasks, axis=axis - 1)
 
     def all_of(at: Row) -> None:
         for k, x in enumerate(eqn.invars):
@@ -421,8 +417,7 @@ def _dot(tasks: ArrayTasks) -> Plan:
 
     if batch_left[:1] == (0,) and batch_right[:1] == (0,):
         numbers = (less(left), less(right)), (less(batch_left[1:]), less(batch_right[1:]))
-        row = _on_rows(eqn, [shapes[0][1:], shapes[1][1:], shape[1:]], dimension_numbers=numbers)
-        return _mapped(tasks, row, [True, True])
+        return _each_row(tasks, dimension_numbers=numbers)
     if batch_left:
         return None
     if shapes[0] and 0 not in left:  # rows of the left operand, each with all of the right one
@@ -467,12 +462,10 @@ def array_code(stager: Stager, eqn: JaxprEqn, otherwise: Callable[[Stager, Jaxpr
 
 def again(stager: Stager, item: JaxprEqn) -> None:
     """Stages an item of a program once more, or what its tangents added."""
-    if item.primitive is for_p:
+    if item.primitive in (for_p, alloc_p, buffer_p):
         stager.rule_of(item)(stager, item)
     elif item.primitive is read_p and may_copy(item):
         snapshot(stager, item)
-    elif item.primitive in (alloc_p, buffer_p):
-        stager.rule_of(item)(stager, item)
     elif item.primitive in MARKERS:
         stager.serial(item)
     else:

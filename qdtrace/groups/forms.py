@@ -39,8 +39,8 @@ def forms_of(jaxpr: Any) -> Iterator[Form]:
     # one product waits for memory, and pieces would only add work
     matrices = [e for e in work.products if all(min(v.aval.shape, default=1) > 1 < v.aval.ndim for v in e.invars)]
     is_chain = len(matrices) > 1 or (bool(matrices) and work.has("scan"))
-    is_short = longest > LEAST or len(matrices) <= MOST_PIECES
-    by_pieces = is_chain and is_short and all(map(pieces.are_for, matrices))
+    pays = longest > LEAST or len(matrices) <= MOST_PIECES
+    by_pieces = is_chain and pays and all(map(pieces.are_for, matrices))
     if by_pieces and longest > MOST and not work.factors:
         yield Form(2 * MOST, 4, True)
     yield Form(by_pieces=by_pieces)

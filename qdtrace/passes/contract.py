@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from qdtrace.analysis.index.affine import Form
     from qdtrace.analysis.machine import Machine
+    from qdtrace.errors import Loc
     from qdtrace.ir.program import Atom, Literal
 
     First = Callable[[Builder, list[Atom]], Atom]
@@ -89,6 +90,10 @@ class Cell:
 
     var: Var
     kept: tuple[int, ...]
+
+    def allocation(self, loc: Loc | None) -> Eqn:
+        """Returns the equation that makes the memory."""
+        return Eqn(CELL, (), (self.var,), {"dtype": self.var.dtype, "shape": ref_type(self.var).shape}, (), loc)
 
 
 def cells_for(task: Task, refs: Sequence[Var], private_bytes: int) -> dict[Var, Cell]:
@@ -151,8 +156,7 @@ def with_cells(task: Task, cells: Mapping[Var, Cell], first: Mapping[Var, First]
     builder = Builder()
     builder.loc = task.loc
     for cell in cells.values():
-        params = {"dtype": cell.var.dtype, "shape": ref_type(cell.var).shape}
-        builder.append(Eqn(CELL, (), (cell.var,), params, (), task.loc))
+        builder.append(cell.allocation(task.loc))
     for ref, cell in cells.items():
         if ref in first:
             _fill(builder, cell.var, first[ref])

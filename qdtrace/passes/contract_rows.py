@@ -71,9 +71,8 @@ def _own_axis(eqn: Eqn, ref: Var) -> int | None:
     """Returns the axis of an array along which each trip of an equation, a loop, has an element; None if none is."""
     if eqn.primitive is not FOR:
         return None
-    inside = walk_inside(eqn)
-    users = [e for e in inside if ref in e.invars]
-    if not all(e.primitive.is_access and reference(e) is ref and e.primitive.values is not None for e in users):
+    users = [e for e in walk_inside(eqn) if ref in e.invars]
+    if not all(e.primitive.is_access and reference(e) is ref for e in users):
         return None
     axes = (d for d in range(ref_type(ref).ndim) if all(indices_of(e)[d] is eqn.index for e in users))
     return next(axes, None)
@@ -82,8 +81,5 @@ def _own_axis(eqn: Eqn, ref: Var) -> int | None:
 def _with_rows(loop: Eqn, rows: dict[Var, Cell]) -> Eqn:
     """Returns a loop whose trips begin with arrays of their own."""
     (body,) = WithCells(rows).rebuild_eqn(loop).blocks
-    made = [
-        Eqn(CELL, (), (c.var,), {"dtype": c.var.dtype, "shape": ref_type(c.var).shape}, (), loop.loc)
-        for c in rows.values()
-    ]
+    made = [cell.allocation(loop.loc) for cell in rows.values()]
     return loop.rebuilt(loop.invars, (body.rebuilt((*made, *body.eqns)),), loop.outvars)

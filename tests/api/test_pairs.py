@@ -72,10 +72,10 @@ class Program:
 
         if not self.steps:
             return moved(x)
-        state, rng0 = rng.bit_generator.state, rng
+        state = rng.bit_generator.state
 
         def step(_: Any, x: Any) -> Any:
-            rng0.bit_generator.state = state  # each trace of the step draws the same
+            rng.bit_generator.state = state  # each trace of the step draws the same
             return moved(x)
 
         return lax.fori_loop(0, self.steps, step, x)

@@ -15,6 +15,7 @@ from qdtrace.ir.verify import verify_program
 from tests.ir.equal import programs_equal
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Callable, Sequence
 
     from qdtrace.ir.program import Program
@@ -72,6 +73,17 @@ def changes(transform: Transform, text: str) -> bool:
     got = transform(program)
     assert_same_results(program, got)
     return got is not program
+
+
+def drawn(rng: random.Random, kind: str, name: str, place: str, values: Sequence[str]) -> str:
+    """A load of a place, an operation on values, or a store or accumulation of one there, without its indentation."""
+    if kind == "load":
+        return f"{name}: f32 = load {place}"
+    if kind == "op":
+        return f"{name}: f32 = {rng.choice(['add', 'mul', 'max'])} {values[-1]} {rng.choice(values)}"
+    ref, *index = place.split()
+    word = "store" if kind == "store" else "accum[op=add]"
+    return f"{word} {ref} {rng.choice(values)} {' '.join(index)}"
 
 
 def arguments(program: Program, seed: int = 0) -> list[np.ndarray]:

@@ -10,7 +10,7 @@ from qdtrace.analysis.machine import CPU, GPU
 from qdtrace.ir.primitives import FOR
 from qdtrace.ir.walk import walk_eqns
 from qdtrace.passes.flatten_loops import FlattenLoops
-from tests.passes.harness import assert_same_results, changes, check, parsed, unchanged
+from tests.passes.harness import assert_same_results, changes, check, drawn, parsed, unchanged
 
 flatten = FlattenLoops()
 HEAD = "program p(x: ref[f32,4x6x8], y: ref[f32,4x6x8])\n  range_for i in 0:i32 : 4:i32\n"
@@ -239,19 +239,14 @@ def _random_nests(seed: int) -> str:
         )
         for part in range(rng.randint(1, 5)):
             board, name = rng.choice([*boards, "x", "y"]), f"w{n}_{part}"
-            place = ("i " if board in "xy" else "") + f"{rng.choice([k, at])} {m}"
+            place = f"{board} " + ("i " if board in "xy" else "") + f"{rng.choice([k, at])} {m}"
             kind = rng.choice(["load", "load", "store", "accum", "op", "index"])
-            if kind == "load":
-                lines.append(f"    {name}: f32 = load {board} {place}")
-            elif kind == "op":
-                lines.append(f"    {name}: f32 = {rng.choice(['add', 'mul', 'max'])} {values[-1]} {rng.choice(values)}")
-            elif kind == "index":
+            if kind == "index":
                 lines.append(f"    {name}: f32 = convert[dtype=f32] {rng.choice([k, m])}")
             else:
-                word = "store" if kind == "store" else "accum[op=add]"
-                lines.append(f"    {word} {board} {rng.choice(values)} {place}")
-                continue
-            values.append(name)
+                lines.append(f"    {drawn(rng, kind, name, place, values)}")
+            if kind in ("load", "op", "index"):
+                values.append(name)
         if carry:
             op = rng.choice(["add", "max", "sub"])
             lines += [

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from qdtrace.passes.fuse_loops import LIGHT, MOST, FuseLoops
-from tests.passes.harness import changes, check, parsed, rewrites, unchanged
+from tests.passes.harness import changes, check, drawn, parsed, rewrites, unchanged
 
 fuse = FuseLoops()
 N = 8
@@ -197,15 +197,9 @@ def _random_loops(seed: int) -> str:
                 at = f"z{name}"
             place = f"{source} " + " ".join((*arrays[source], at))
             kind = rng.choice(["load", "load", "store", "accum", "op"])
-            if kind == "load":
-                lines.append(f"  {name}: f32 = load {place}")
-            elif kind == "op":
-                lines.append(f"  {name}: f32 = {rng.choice(['add', 'mul', 'max'])} {values[-1]} {rng.choice(values)}")
-            else:
-                word = "store" if kind == "store" else "accum[op=add]"
-                lines.append(f"  {word} {source} {rng.choice(values)} " + " ".join((*arrays[source], at)))
-                continue
-            values.append(name)
+            lines.append(f"  {drawn(rng, kind, name, place, values)}")
+            if kind in ("load", "op"):
+                values.append(name)
         if carry:
             op = rng.choice(["add", "max", "mul", "min", "sub"])
             lines += [f"  t{number}: f32 = {op} q{number} {values[-1]}"]

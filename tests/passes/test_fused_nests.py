@@ -9,7 +9,7 @@ import pytest
 from qdtrace.analysis.machine import GPU
 from qdtrace.passes.contract_rows import ContractRows
 from qdtrace.passes.fuse_loops import FuseLoops
-from tests.passes.harness import changes, check, parsed, unchanged
+from tests.passes.harness import changes, check, drawn, parsed, unchanged
 
 fuse, contract = FuseLoops(GPU), ContractRows(GPU)
 A, B = 4, 3
@@ -154,17 +154,11 @@ def _random_nests(seed: int) -> str:
             name, source = f"w{number}_{part}", rng.choice([*cells, "x", "y"])
             row = k if rng.random() < 0.85 else f"{rng.randrange(A)}:i32"
             column = m if rng.random() < 0.85 else f"{rng.randrange(B)}:i32"
-            at = column if source == "r" else f"{'i ' if source in 'xy' else ''}{row} {column}"
+            place = f"r {column}" if source == "r" else f"{source} {'i ' if source in 'xy' else ''}{row} {column}"
             kind = rng.choice(["load", "load", "store", "accum", "op"])
-            if kind == "load":
-                lines.append(f"    {name}: f32 = load {source} {at}")
-            elif kind == "op":
-                lines.append(f"    {name}: f32 = {rng.choice(['add', 'mul', 'max'])} {values[-1]} {rng.choice(values)}")
-            else:
-                word = "store" if kind == "store" else "accum[op=add]"
-                lines.append(f"    {word} {source} {rng.choice(values)} {at}")
-                continue
-            values.append(name)
+            lines.append(f"    {drawn(rng, kind, name, place, values)}")
+            if kind in ("load", "op"):
+                values.append(name)
         if summed:
             op = rng.choice(["add", "max", "sub"])
             lines += [f"    t{number}: f32 = {op} q{number} {values[-1]}", f"    yield t{number}"]

@@ -90,6 +90,8 @@ def _broadcast(imp: MemoryOps, value: Value, shape: Sequence[int], index: Sequen
 
 def _is_cheap(work: int, size: int, operands: Sequence[Value]) -> bool:
     """Returns whether elements are as well computed again, from arrays so much shorter that these are read instead."""
+    if work > MOST:
+        return False
     found = list(map(made_from, operands))
     leaves = [v for _, some in found for v in some]
     return work + sum(w for w, _ in found) <= MOST and all(v.size * SHORTER <= size for v in leaves)
