@@ -16,7 +16,7 @@ from tests.lengths.test_any_length import EXACT as WITHOUT_FAST_MATH
 from tests.lengths.test_any_length import added, met, same_bits
 
 pytestmark = pytest.mark.cpu
-FIRST = (6, 7, 11, 13, 8, 16, 9, 17)  # of which two are powers of two, by which divisions are products
+FIRST = (6, 7, 11, 13, 8, 16, 32, 9, 17)  # three are powers of two, by which divisions are products: another program
 LENGTHS = (10, 15, 20, 64, 66, 97, 1000)
 
 
@@ -56,7 +56,7 @@ def test_values_with_rounded_sums(name: str) -> None:
 
 @pytest.mark.full
 @pytest.mark.sample(6, full=3)
-@pytest.mark.parametrize("name", sorted({*EXACT, *ROUNDED} - {"bools", "sum behind", "taken"}))
+@pytest.mark.parametrize("name", sorted({*EXACT, *ROUNDED} - {"bools", "sum behind", "taken", "running extremes"}))
 def test_gradients(name: str) -> None:
     f = {**EXACT, **ROUNDED}[name]
 
@@ -189,3 +189,14 @@ def test_one_argument_in_loops_and_array_code() -> None:
     met(one, *((whole(n), whole(2 * m).reshape(m, 2)) for n, m in zip(FIRST, FIRST, strict=True)))
     got, want = (g(whole(32), whole(64).reshape(32, 2)) for g in (one, each))
     same_bits(got, want)
+
+
+@pytest.mark.full
+def test_the_gradient_of_running_extremes_is_compiled_for_each_length() -> None:
+    """JAX's derivative of them has slices with steps, whose code depends on the length."""
+    total = lambda x: jnp.sum(jnp.sin(halved(x) + jax.lax.cummax(x)))  # noqa: E731
+    one, each = (jax.grad(qd.jit(total, options=WITHOUT_FAST_MATH, **own)) for own in ({"sizes": "any"}, {}))
+    met(one, *((whole(n),) for n in FIRST))
+    got, work = added(one, whole(10))
+    assert work.programs > 0
+    np.testing.assert_allclose(got, each(whole(10)), rtol=1e-5, atol=2e-5)  # sums in another order than XLA's
