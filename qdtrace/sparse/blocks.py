@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
+from qdtrace.analysis.machine import GPU
 from qdtrace.frozen import mutable
 from qdtrace.sparse.gathering import Gathering
 from qdtrace.sparse.local import function_of_entries
 from qdtrace.sparse.projecting import projected
+from qdtrace.trace import jax_settings
 from qdtrace.trace.cells import local
 from qdtrace.trace.checks import check
 from qdtrace.trace.conditions import when
@@ -36,12 +38,9 @@ class Blocks:
     is_second: bool
     index: Any
     """Number of the iteration."""
+    part: Any
+    """The row of each block that is computed; None for all."""
     psd: bool
-
-    @property
-    def is_half(self) -> bool:
-        """True if a block may be added as half of the sum with its transpose; see `adds_half`."""
-        return self.is_second and self.block[0] > 1
 
     def add(self, env: Mapping[Any, Any], adjoints: Mapping[Any, Any], out: Any) -> None:
         """Adds its derivatives; second ones of the written values times `adjoints` if there are some."""
@@ -78,6 +77,11 @@ class Blocks:
     def _rows(self, layouts: Sequence[Layout], row: Any, out: Any) -> None:
         """Adds each row, which a function of its number gives as an array for each load."""
         count = sum(layout.size for layout in layouts)
+        if self.part is not None:
+            for here in qd_range(count // self.block[0]):
+                b = here * self.block[0] + self.part
+                self._add(b, _flat(row(b)), out)
+            return
         if not self.psd:
             for b in qd_range(count):
                 self._add(b, _flat(row(b)), out)
@@ -109,10 +113,9 @@ class Blocks:
             pair = self.table.pairs[self.index, here, k]
             part = values[k * width : (k + 1) * width]
             live: Any = True
-            if self.is_half:
-                half = adds_half()
-                part = part * jnp.where(half & (here == k), 0.5, 1.0).astype(part.dtype)
-                live = ~half | (here <= k)
+            if self.is_second and height > 1:
+                read = self.table.read
+                live = ~adds_half() | (read[self.index, here] <= read[self.index, k])
             if self.table.may_miss:
                 live &= pair >= 0
             with when(live):
@@ -120,9 +123,17 @@ class Blocks:
 
 
 def adds_half() -> Any:
-    """Returns, in a loop, whether of symmetric blocks those right of the diagonal alone are added, and half of those on
-    it: where additions to memory take the time, not the transposes that are added at the end."""
+    """Returns, in a loop, whether of a symmetric matrix the blocks on its diagonal and right of it alone are added:
+    where additions to memory take the time, not the transposes that are read at the end."""
     return jax.lax.platform_dependent(cpu=lambda: jnp.bool_(False), default=lambda: jnp.bool_(True))
+
+
+def adds_by_rows() -> bool:
+    """Returns whether an iteration is a thread for each row of a block, not one for all.
+
+    The rows of a block lie side by side. A GPU's cache adds at once what threads side by side add there.
+    """
+    return jax_settings.default_machine() is GPU
 
 
 def _flat(arrays: Sequence[Any]) -> Any:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import jax.numpy as jnp
+
 from qdtrace.api import to_jax
 from qdtrace.errors import TraceTypeError, TraceValueError, boundary
 from qdtrace.sparse.arguments import avals_of, checked_argument, compiled, evaluated, function_of, shapes_like
 from qdtrace.sparse.behind import adjoints_of
-from qdtrace.sparse.blocks import Blocks, adds_half
+from qdtrace.sparse.blocks import Blocks, adds_by_rows, adds_half
 from qdtrace.sparse.layouts import touched_by
 from qdtrace.sparse.pattern import Sparsity
 from qdtrace.sparse.reading import read
 from qdtrace.trace.allocation import empty, zeros
 from qdtrace.trace.cells import local
 from qdtrace.trace.conditions import when
+from qdtrace.trace.loops import ndrange
 from qdtrace.trace.loops import range as qd_range
 
 if TYPE_CHECKING:
@@ -145,8 +148,13 @@ def _in_blocks(function: Any, name: str, pattern: Sparsity, args: tuple[Any, ...
     for own, table in zip(touched, pattern.tables, strict=True):
         if not table.is_used:
             continue
-        for t in qd_range(len(own.trips)):
-            Blocks(reading, own, table, pattern.block, pattern.is_second, t, psd=psd).add(env, adjoints, out)
+        height = pattern.block[0]
+        if pattern.is_second and height > 1 and not psd and adds_by_rows():
+            for t, part in ndrange(len(own.trips), height):
+                Blocks(reading, own, table, pattern.block, pattern.is_second, t, part, psd).add(env, adjoints, out)
+        else:
+            for t in qd_range(len(own.trips)):
+                Blocks(reading, own, table, pattern.block, pattern.is_second, t, None, psd).add(env, adjoints, out)
     return out
 
 
@@ -163,7 +171,9 @@ def _by_rows(blocks: Any, pattern: Sparsity) -> Any:
         for part in qd_range(height):  # parts of a row of blocks lie side by side in both orders
             values = local(blocks[k, part])
             if pattern.is_second:
-                with when(adds_half()):
-                    values.value += blocks[pattern.mirror[k], :, part]
+                mirror = pattern.mirror[k]
+                with when(adds_half() & (mirror <= k)):
+                    is_left = (mirror < k) | (jnp.arange(width) < part)
+                    values.value = jnp.where(is_left, blocks[mirror, :, part], values.value)
             out[first * (height - 1) + k + part * (end - first)] = values.value
     return out[...].reshape(-1)

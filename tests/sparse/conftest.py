@@ -12,3 +12,4 @@ from qdtrace.sparse import blocks, values
 def _additions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (blocks, values):
         monkeypatch.setattr(module, "adds_half", lambda: jnp.bool_(request.param))
+    monkeypatch.setattr(values, "adds_by_rows", lambda: request.param)
