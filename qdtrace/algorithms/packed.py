@@ -1,8 +1,8 @@
 """`qd_packed`, the primitive behind `qd.compact`: elements under a mask, moved to the front of their row in order.
 
 It is linear in the elements. On a CPU long rows are tasks: parts count what they keep, and each moves its own behind
-that of the parts before. On a GPU XLA counts the flags of each 32 elements, and a task moves them. All else is a
-running sum and a scatter of XLA. Masks are (rows, n), elements (rows, n, width).
+that of the parts before. On a GPU the flags of 32 elements are a word, and a thread finds the places of its own by the
+bits before them. All else is a running sum and a scatter of XLA. Masks are (rows, n), elements (rows, n, width).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MOST_PARTS = 64
 WORD = 32
 """Flags of one word of a mask's bits."""
 OF_THREAD = 4
-"""Elements of a thread of a GPU: a wide load, and a quarter of the blocks, which take longer to start than to run."""
+"""Elements of a thread of a GPU: a quarter of the blocks, which take longer to start than to run."""
 STEP = 8
 """Elements of one step of a loop over a part: whether all have room is asked once."""
 
@@ -81,35 +81,57 @@ def _on_gpu(mask: Any, *xs: Any, size: int) -> list[Any]:
     return by_words(mask, *xs, size=size)
 
 
-def by_words(mask: Any, *xs: Any, size: int) -> list[Any]:
+def _by_words(mask: Any, *xs: Any, size: int) -> list[Any]:
     """Moves elements by threads, which count the flags before their own in a word of the mask's bits."""
     rows, n = mask.shape
     if n < LEAST or size == 0:
         return _by_xla(mask, *xs, size=size)
-    grouped = jnp.pad(mask, ((0, 0), (0, -n % WORD))).reshape(rows, -1, WORD)
-    words = jnp.sum(grouped.astype(jnp.uint32) << jnp.arange(WORD, dtype=jnp.uint32), axis=2, dtype=jnp.uint32)
-    kept = lax.population_count(words).astype(jnp.int32)
-    ends = jnp.cumsum(kept, axis=1)
-    return [ends[:, -1], *move_rows(words, ends - kept, *xs, size=size)]
-
-
-def _move(words: Any, first: Any, *xs: Any, size: int) -> list[Any]:
-    rows, n = xs[0].shape[:2]
-    outs = [zeros((rows, size, x.shape[2]), x.dtype) for x in xs]
-    for r, group in ndrange(rows, -(-n // OF_THREAD), name="pack_move"):
-        i = group * OF_THREAD
-        own = [jnp.minimum(i + j, n - 1) if n % OF_THREAD else i + j for j in range(OF_THREAD)]
+    groups, per = -(-n // (WORD * OF_THREAD)), OF_THREAD
+    words, first = empty((rows, groups * per), jnp.uint32), empty((rows, groups), jnp.int32)
+    kept = zeros(1, jnp.int32)
+    for r, w in ndrange(rows, groups * per, name="pack_words"):
+        flags = [mask[r, i] for i in _places_of(w * WORD, WORD, n)]
+        if n % (WORD * per):
+            flags = [flag & (w * WORD + j < n) for j, flag in enumerate(flags)]
+        words[r, w] = sum(flag.astype(jnp.uint32) << j for j, flag in enumerate(flags))
+    for k in qd_range(rows * groups, serial=True, name="pack_places"):
+        r, group = k // groups, k % groups
+        first[r, group] = kept[0]
+        counts = [lax.population_count(words[r, group * per + j]) for j in range(per)]
+        kept[0] += sum(counts).astype(jnp.int32)
+    is_filled = size == n  # an element that is not kept stores a zero, from the end of its row on
+    outs = [(empty if is_filled else zeros)((rows, size, x.shape[2]), x.dtype) for x in xs]
+    for r, group, lane in ndrange(rows, groups, WORD, name="pack_move"):
+        i = group * (WORD * per) + lane  # threads side by side load, and store, what lies side by side
+        own = _places_of(i, per, n, WORD)
         ahead = [[x[r, j, 0] for j in own] if x.shape[2] == 1 else None for x in xs]  # loads that wait for no word
-        word, bit = words[r, i // WORD], jnp.uint32(1) << (i % WORD).astype(jnp.uint32)
-        place = first[r, i // WORD] + lax.population_count(word & (bit - 1)).astype(jnp.int32)
-        for j in range(OF_THREAD):
-            is_kept = (word & (bit << j)) != 0
-            with when(is_kept & (place < size)):
+        bit, before = jnp.uint32(1) << lane.astype(jnp.uint32), first[r, group] - first[r, 0]
+        for j in range(per):
+            word = words[r, group * per + j]
+            is_kept = (word & bit) != 0
+            place = before + lax.population_count(word & (bit - 1)).astype(jnp.int32)
+            before = before + lax.population_count(word).astype(jnp.int32)
+            if is_filled:
+                to, is_stored = jnp.where(is_kept, place, n - 1 - (own[j] - place)), i + j * WORD < n
+            else:
+                to, is_stored = place, is_kept & (i + j * WORD < n) & (place < size)
+            with when(is_stored):
                 for out, x, values in zip(outs, xs, ahead, strict=True):
                     for k in qd_range(x.shape[2]):
-                        out[r, place, k] = x[r, own[j], k] if values is None else values[j]
-            place = place + is_kept.astype(jnp.int32)
-    return outs
+                        value = x[r, own[j], k] if values is None else values[j]
+                        out[r, to, k] = jnp.where(is_kept, value, 0) if is_filled else value
+    if rows == 1:
+        return [kept, *outs]
+    count = empty(rows, jnp.int32)
+    for r in qd_range(rows, name="pack_counts"):
+        end = jnp.where(r + 1 < rows, first[jnp.minimum(r + 1, rows - 1), 0], kept[0])
+        count[r] = end - first[r, 0]
+    return [count, *outs]
+
+
+def _places_of(first: Any, count: int, n: int, step: int = 1) -> list[Any]:
+    """Returns `count` places from `first` on, `step` apart; those behind `n` as the last one."""
+    return [jnp.minimum(first + j * step, n - 1) if n % (WORD * OF_THREAD) else first + j * step for j in range(count)]
 
 
 def _pack(mask: Any, *xs: Any, size: int) -> list[Any]:
@@ -183,7 +205,7 @@ def _clear(outs: Sequence[Any], place: tuple[Any, Any]) -> None:
 
 
 pack_rows: Any = jit(_pack, static_argnames="size", options={"bounds": "unchecked", "vectorize": False})
-move_rows: Any = jit(_move, static_argnames="size", options={"bounds": "unchecked"})
+by_words: Any = jit(_by_words, static_argnames="size", options={"bounds": "unchecked"})
 
 
 def _types(mask: Any, *xs: Any, size: int) -> list[Any]:
