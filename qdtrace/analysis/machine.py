@@ -100,7 +100,7 @@ class Machine:
     unrolled_asked: int = 4096
     """Largest number of operations in all copies of a loop that the user wants unrolled."""
     jammed: int = 4
-    """Iterations of a loop over sums of products that run side by side; 1: none do."""
+    """Iterations of a loop over sums of products that run side by side, at most where private arrays are no rows."""
     written_out: int = 16
     """Most products of a sum that are written out for its operands to be registers, where loops are jammed."""
     task_cost: int = 8192
@@ -129,7 +129,7 @@ GPU = Machine(
     launch_cost=1 << 24,
     # a private array that stays one is memory of the device; counting takes instructions of each lane
     unrolled=CopyLimit(16, 512),
-    jammed=1,
+    jammed=8,
     unrolled_away=CopyLimit(64, 2048),
     # copies of arrays are in shared memory
     accumulation=AccumulationLimits(chunk_bytes=1 << 15, lane_bytes=0, copy_work=1),

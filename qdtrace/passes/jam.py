@@ -12,16 +12,18 @@ Before:  for i in 0:i32 : 32:i32 : 1:i32                      After:  for i in 0
 
 A sum waits for each of its additions, so sums side by side take less time, and `v` is loaded once for all of them. With
 AVX2 a network of width 32 in a loop takes 0.75 of the time (docs/design/0047). Where the loop around makes rows of such
-sums, two of its iterations become one as well, so that a number of either matrix is loaded once for several sums.
+sums, two of its iterations become one as well, so that a number of either matrix is loaded once for several sums. On a
+GPU all of few iterations become one: what a trip makes again in place of a load (`importer/elements`) is made once.
 
-Iterations must not meet in memory: what they write is at their own index in every access. The rest of the trip count is
-a loop of its own. Bodies with checks, branches or private memory of their own stay.
+Iterations must not meet in memory: what they write is at a place of their own, the same in every access. The rest of
+the trip count is a loop of its own. Bodies with checks, branches or private memory of their own stay.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from qdtrace.analysis.index.affine import AffineForms, Form
 from qdtrace.analysis.index.trips import loop_values
 from qdtrace.analysis.machine import CPU
 from qdtrace.frozen import frozen
@@ -29,7 +31,7 @@ from qdtrace.ir.memory import indices_of, reference
 from qdtrace.ir.primitives import FOR, PRIMITIVES, Effect
 from qdtrace.ir.program import Block, Eqn, Program, Task, Var, literal
 from qdtrace.ir.rebuild import Copier, Rebuilder
-from qdtrace.ir.walk import walk_eqns
+from qdtrace.ir.walk import bound_in_block, walk_eqns
 from qdtrace.passes.base import TaskPass
 
 if TYPE_CHECKING:
@@ -56,21 +58,23 @@ class Jam(TaskPass):
     def on_task(self, task: Task, program: Program) -> Task:
         if self.machine.jammed < 2 or not any(e.primitive is FOR for e in walk_eqns(task.body)):
             return task
-        return task.rebuilt(_Jammer(self.machine.jammed).rebuild_block(task.body))
+        return task.rebuilt(_Jammer(self.machine).rebuild_block(task.body))
 
 
 class _Jammer(Rebuilder):
     """Rebuilds a task with loops joined."""
 
-    def __init__(self, times: int) -> None:
+    def __init__(self, machine: Machine) -> None:
         super().__init__()
-        self._times = times
+        self._times = machine.jammed
+        self._all = not machine.keeps_rows
 
     def visit(self, eqn: Eqn) -> None:
         """Appends an equation; a loop is joined after those inside of it."""
         made = self.rebuild_eqn(eqn)
         values = loop_values(*made.bounds) if made.primitive is FOR and not made.initials else None
-        times = 1 if values is None else self._times if _pays(made, self._times) else ROWS if self._is_row(made) else 1
+        most = self._times if values is None or not self._all else _even(values.count, self._times)
+        times = 1 if values is None else most if _pays(made, most) else ROWS if self._is_row(made) else 1
         if values is None or times < 2 or values.count < times or not _are_apart(made):
             self.append(made)
             return
@@ -124,6 +128,11 @@ class _Jammer(Rebuilder):
         self.append(Eqn(FOR, (*bounds, *initials), tuple(outvars), eqn.params, (block.close(results),), eqn.loc))
 
 
+def _even(count: int, most: int) -> int:
+    """Returns how many of `count` iterations are joined, at most `most`, so that few are left."""
+    return next((k for k in range(min(count, most), most // 2, -1) if count % k == 0), most)
+
+
 def _pays(loop: Eqn, times: int) -> bool:
     """Returns whether a loop's body has sums of products in a loop, fewer than what is joined has."""
     (body,) = loop.blocks
@@ -145,7 +154,7 @@ def _only_sums(loop: Eqn) -> int:
 def carries_products(loop: Eqn) -> bool:
     """Returns whether a loop without loops inside carries sums of products, and writes nothing."""
     values = loop_values(*loop.bounds)
-    return values is not None and values.count * products_summed(loop) >= LEAST_PRODUCTS
+    return values is not None and values.count * products_summed(loop, taken_away=True) >= LEAST_PRODUCTS
 
 
 def products_summed(loop: Eqn, *, taken_away: bool = False) -> int:
@@ -163,8 +172,10 @@ def products_summed(loop: Eqn, *, taken_away: bool = False) -> int:
 
 def _are_apart(loop: Eqn) -> bool:
     """Returns whether iterations share no memory that one of them writes, and have no effect but on memory."""
-    index, written, places = loop.index, set[Var](), dict[Var, set[int]]()
+    index, written, places, forms = loop.index, set[Var](), dict[Var, dict[int, Form]](), AffineForms()
+    inside = set(bound_in_block(loop.blocks[0])) - {index}
     for eqn in walk_eqns(loop.blocks[0]):
+        forms.visit(eqn)
         if not eqn.blocks and not eqn.primitive.effects <= _MEMORY:
             return False
         if eqn.primitive.values is None:
@@ -173,6 +184,12 @@ def _are_apart(loop: Eqn) -> bool:
             continue
         if eqn.primitive.writes:
             written.add(reference(eqn))
-        own = {k for k, i in enumerate(indices_of(eqn)) if i is index}
-        places[reference(eqn)] = places.get(reference(eqn), own) & own
+        found = {k: forms.of(i) for k, i in enumerate(indices_of(eqn))}
+        own = {k: f for k, f in found.items() if index in f.terms and _is_plain(f) and inside.isdisjoint(f.terms)}
+        before = places.get(reference(eqn), own)
+        places[reference(eqn)] = {k: f for k, f in own.items() if before.get(k) == f}
     return all(places[ref] for ref in written)
+
+
+def _is_plain(form: Form) -> bool:
+    return all(isinstance(term, Var) for term in form.terms)

@@ -83,7 +83,7 @@ class Apart:
 
         Long sums, and those over matrices, have more operands than there are registers.
         """
-        if self._machine.jammed < 2 or loop.primitive is not FOR:
+        if not self._machine.keeps_rows or loop.primitive is not FOR:
             return False
         trips = trip_count(*loop.bounds)
         if not (carries_products(loop) if trips is not None else products_summed(loop, taken_away=True)):

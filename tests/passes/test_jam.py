@@ -90,8 +90,48 @@ def test_what_stays(text: str) -> None:
     unchanged(BY_TWO, text)
 
 
-def test_a_gpu_keeps_one_by_one() -> None:
-    unchanged(Jam(GPU), product())
+@pytest.mark.parametrize(("count", "steps"), [(5, [5]), (8, [8]), (9, [8, 1]), (12, [6]), (15, [5]), (17, [8, 1])])
+def test_a_gpu_joins_all_of_few(count: int, steps: list[int]) -> None:
+    """So that what a trip makes again for each of them (`importer/elements`) is made once."""
+    text = product(f"0:i32 : {count}:i32 : 1:i32").replace("8x9", "17x9").replace("5x8", "5x17")
+    program = parsed(text)
+    made = Jam(GPU)(program)
+    assert [int(loop.bounds[2].value) for loop in made.tasks[0].body.eqns if loop.blocks] == steps  # type: ignore[union-attr]
+    assert_same_results(program, made)
+
+
+@pytest.mark.parametrize(
+    ("row", "column", "more", "is_joined"),
+    [
+        pytest.param(5, 1, "", True, id="rows one behind another"),
+        pytest.param(1, 5, "", True, id="columns one behind another"),
+        pytest.param(5, 0, "", False, id="a place that iterations share"),
+        pytest.param(5, 1, "next: i32 = add q 1:i32\n        store out s next", False, id="the next one's place"),
+        pytest.param(5, 1, "same: i32 = add b a\n        store out s same", True, id="the same place in other words"),
+    ],
+)
+def test_places_in_one_axis(row: int, column: int, more: str, is_joined: bool) -> None:
+    program = parsed(f"""
+program p(m: ref[f32,5x9], x: ref[f32,5x9], out: ref[f32,46])
+  serial
+    for r in 0:i32 : 5:i32 : 1:i32
+      for i in 0:i32 : 5:i32 : 1:i32
+        a: i32 = mul r {row}:i32
+        b: i32 = mul i {column}:i32
+        q: i32 = add a b
+        s: f32 = for k in 0:i32 : 9:i32 : 1:i32 carry c = 1.0:f32
+          w: f32 = load m i k
+          v: f32 = load x r k
+          p: f32 = mul w v
+          t: f32 = sub c p
+          yield t
+        store out s q
+        {more}
+  return out
+""")
+    made = Jam(GPU)(program)
+    assert (made is not program) == is_joined
+    assert_same_results(program, made)
 
 
 def test_long_sums_stay_loops_that_are_joined() -> None:
@@ -135,8 +175,9 @@ def random_program(seed: int) -> str:
         for n in range(sums)
     ]
     body += [f"p{n}: f32 = mul w{n} v{rng.randrange(sums)}" for n in range(sums)]
-    body += [f"t{n}: f32 = add {rng.choice((f'c{n} p{n}', f'p{n} c{n}'))}" for n in range(sums)]
-    after = [f"store {rng.choice(('own', 'out'))} s{n} {rng.choice(('i',) * 7 + ('1:i32',))}" for n in range(sums)]
+    body += [f"t{n}: f32 = {rng.choice((f'add c{n} p{n}', f'add p{n} c{n}', f'sub c{n} p{n}'))}" for n in range(sums)]
+    place = rng.choice(("i",) * 3 + ("next",))
+    after = [f"store {rng.choice(('own', 'out'))} s{n} {rng.choice((place,) * 7 + ('1:i32',))}" for n in range(sums)]
     after += [f"accum[op=add] {rng.choice(('own', 'out'))} s0 {rng.choice(('i',) * 5 + ('0:i32',))}"] * rng.randrange(2)
     lines = "\n        ".join(body)
     return f"""
@@ -147,7 +188,8 @@ program p(m: ref[f32,{size + 9}x{size + 9}], x: ref[f32,{size + 9}], out: ref[f3
       v: f32 = load x k
       store own v k
     for i in {first}:i32 : {last}:i32 : {step}:i32
-      a: f32 = load {rng.choice(("own", "out", "x"))} {rng.choice(("i",) * 5 + ("2:i32",))}
+      next: i32 = add i 2:i32
+      a: f32 = load {rng.choice(("own", "out", "x"))} {rng.choice((place,) * 5 + ("2:i32",))}
       {", ".join(f"s{n}: f32" for n in range(sums))} = for k in 0:i32 : {trips}:i32 : 1:i32 carry {carried}
         {lines}
         yield {", ".join(f"t{n}" for n in range(sums))}

@@ -21,11 +21,14 @@ if TYPE_CHECKING:
 
 
 CHEAP = frozenset(
-    ("add", "sub", "mul", "neg", "abs", "sign", "max", "min", "square", "eq", "ne", "lt", "le", "gt", "ge")
+    ("add", "sub", "mul", "square", "integer_pow", "neg", "abs", "sign", "max", "min",
+     "eq", "ne", "lt", "le", "gt", "ge")
 )
-"""Elementwise primitives that take about as long as a load."""
-MOST = 3
-"""Most of these that are computed again in place of a load."""
+"""Elementwise primitives of one operation."""
+DEAR = 8
+"""Operations that another one takes, about."""
+MOST = 32
+"""Most operations that are computed again in place of a load: private arrays of all threads do not fit in caches."""
 SHORTER = 4
 """Least ratio of the elements of an array to those of an array that it is made from, for that."""
 WRITTEN_OUT = 2048
@@ -66,8 +69,8 @@ def per_element(
     if prod(shape) > imp.few:
         if importing is not None:  # may be computed where it is read
             uses, eqn = importing
-            work = 1 if eqn.primitive.name in CHEAP else MOST + 1
-            if uses.may_wait(eqn) or (imp.makes_again and _is_cheap(work, prod(shape), operands)):
+            work = 1 if eqn.primitive.name in CHEAP else DEAR
+            if uses.may_wait(eqn) or (imp.makes_again and is_cheap(work, prod(shape), operands)):
                 return Formula(shape, dtype, at, pair, operands, work=work)
         reuse = imp.free_memory(operands, shape, dtype, pair)
         if reuse is not None:
@@ -88,7 +91,7 @@ def _broadcast(imp: MemoryOps, value: Value, shape: Sequence[int], index: Sequen
     return [imp.index(0) if n == 1 else k for n, k in zip(value.shape, index, strict=True)]
 
 
-def _is_cheap(work: int, size: int, operands: Sequence[Value]) -> bool:
+def is_cheap(work: int, size: int, operands: Sequence[Value]) -> bool:
     """Returns whether elements are as well computed again, from arrays so much shorter that these are read instead."""
     if work > MOST:
         return False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -13,13 +15,14 @@ from qdtrace.ir.combining import ON_BOOL, identity
 from qdtrace.ir.types import DType
 from qdtrace.trace.dtypes import accumulated
 from qdtrace.trace.importer import complexes
+from qdtrace.trace.importer.elements import is_cheap
 from qdtrace.trace.importer.elementwise import converted
 from qdtrace.trace.importer.folds import fold_loop, folded
 from qdtrace.trace.importer.memory import UNROLL
 from qdtrace.trace.importer.registry import PLACED, rule
 from qdtrace.trace.importer.scalars import constant, integer
 from qdtrace.trace.importer.structural import move_last, permute
-from qdtrace.trace.importer.values import MemoryArray, Value, array_of
+from qdtrace.trace.importer.values import Formula, MemoryArray, Value, array_of, made_from
 from qdtrace.trace.physical import is_pair
 
 if TYPE_CHECKING:
@@ -98,6 +101,15 @@ def reduced(imp: Importer, x: Value, axes: Sequence[int], name: str, start: Elem
     def joined(index: Sequence[Atom], k: Sequence[Atom], so_far: Element) -> Element:
         return combine(so_far, imp.element(lines, [*index, *k]))
 
+    of_line, _ = made_from(lines)
+    work = count * (of_line + 1) - of_line
+    if imp.makes_again and prod(shape) > imp.few and count <= UNROLL and is_cheap(work, prod(shape), [lines]):
+        places = [[imp.index(i) for i in place] for place in np.ndindex(*inner)]
+
+        def at(index: Sequence[Atom]) -> Element:
+            return functools.reduce(lambda so_far, k: joined(index, k, so_far), places, start)
+
+        return Formula(tuple(shape), dtype, at, pair, [lines], work=work)
     return folded(imp, shape, dtype, inner, start, joined, adjoining=kept[-1:] == [x.ndim - 1])
 
 
