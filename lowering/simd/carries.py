@@ -80,12 +80,12 @@ class LaneCarries(Carries):
     def _remember(self, n: int, body: Block, live: Mask) -> list[str]:
         """Returns the next values of a scalar carry, in the lanes that ran the iteration.
 
-        A counter is incremented as a vector: that is one masked addition, where a broadcast of the scalar would be a
-        move between register files in every step.
+        Where masks have registers, a broadcast of the scalar under one is an instruction. Elsewhere a counter is
+        incremented as a vector, as that would be a move between register files and a blend.
         """
         f, param, result, old = self.lanes, self.params[n], body.results[n], self.remembered[n]
         made = next((e for e in body.eqns if result in e.outvars and e.primitive in (ADD, SUB)), None)
-        if made is None or made.invars[0] is not param or not isinstance(made.invars[1], Literal):
+        if f.target.has_masks or made is None or made.invars[0] is not param or not isinstance(made.invars[1], Literal):
             return f.blended(live, param.dtype, f.vectors_of(result), old)
         by = made.invars[1]
         if live.numbers is not None and by.value == 1 and param.dtype.is_integer and param.dtype.bits == 32:

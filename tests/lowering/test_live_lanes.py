@@ -70,6 +70,8 @@ def test_what_a_loop_carries(target: str, carried: str) -> None:
     assert target != "avx2" or "8 x i1" not in phis
     subtracts = re.search(r"sub <8 x i32> %v\d+, %v\d+", text) is not None
     assert subtracts == (target == "avx2")
+    adds = re.search(r"add <\d+ x i32> %v\d+, splat \(i32 1\)", text) is not None
+    assert adds == (target == "neon")  # masks in registers: a scalar counter is broadcast under one
 
 
 def test_lanes_of_64_bits_carry_masks() -> None:
