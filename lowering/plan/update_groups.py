@@ -18,7 +18,7 @@ from qdtrace.ir.primitives import ACCUM
 from qdtrace.ir.program import Literal, is_global, ref_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from lowering.plan.sums import Sums
     from qdtrace.ir.program import Atom, Eqn, Var
@@ -60,6 +60,16 @@ class UpdateGroup:
         size, shape = BYTES[MEMORY[self.ref.dtype]], ref_type(self.ref).shape
         found = math.gcd(BASE_ALIGNMENT, (self.component or 0) * size)
         return math.gcd(found, shape[-1] * size) if len(shape) > 1 else found
+
+    def aligned(self, widest: int) -> Iterator[tuple[int, int]]:
+        """Yields the first one and the number of components that are aligned together, of at most `widest` bytes."""
+        size, many, k = BYTES[MEMORY[self.ref.dtype]], len(self.values), 0
+        while k < many:
+            count = max(1, min(math.gcd(self.alignment, k * size or BASE_ALIGNMENT), widest) // size)
+            while count > 1 and k + count > many:
+                count //= 2
+            yield k, count
+            k += count
 
     def takes(self, other: UpdateGroup) -> bool:
         """Returns whether `other` is the next component of the same element."""

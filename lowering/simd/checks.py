@@ -26,8 +26,8 @@ def bound(f: LaneFrame, eqn: Eqn) -> None:
     d, (test, limit) = index.dtype, checks.comparison(eqn)
     kind, constant = f.vector.type(d), f.lanes.splat(REGISTER[d], str(limit))
     indices = f.vectors_of(index)
-    bad = _in_active(f, [f.text.op(f"icmp {test} {kind} {x}, {constant}") for x in indices])
-    with checks.failing(f, f.any(tuple(bad))):
+    bad = f.narrowed(f.mask, [f.text.op(f"icmp {test} {kind} {x}, {constant}") for x in indices])
+    with checks.failing(f, f.any(bad)):
         _report(f, eqn, [index], bad)
     f.env[eqn.outvars[0]] = f.value(index)
 
@@ -38,24 +38,15 @@ def check(f: LaneFrame, eqn: Eqn) -> None:
     if all(isinstance(a, Literal) or f.is_uniform(a) for a in eqn.invars):
         checks.check(f, eqn)
         return
-    true = f.lanes.splat("i1", "true")
-    bad = _in_active(f, [f.text.op(f"xor {f.vector.bits} {x}, {true}") for x in f.vectors_of(condition)])
-    with checks.failing(f, f.any(tuple(bad))):
+    bad = f.narrowed(f.mask, f.vectors_of(condition), negate=True)
+    with checks.failing(f, f.any(bad)):
         if told:
             _report(f, eqn, told, bad)
         else:
             checks.report(f, eqn)
 
 
-def _in_active(f: LaneFrame, bad: list[str]) -> list[str]:
-    if f.mask.vectors is None:
-        return bad
-    bits = f.vector.bits
-    pairs = zip(f.mask.vectors, bad, strict=True)
-    return [f.text.op(f"select {bits} {m}, {bits} {b}, {bits} zeroinitializer") for m, b in pairs]
-
-
-def _report(f: LaneFrame, eqn: Eqn, told: Sequence[Atom], bad: list[str]) -> None:
+def _report(f: LaneFrame, eqn: Eqn, told: Sequence[Atom], bad: Sequence[str]) -> None:
     """Emits a call that records the failure with what it tells of the first failing lane."""
     dtypes, helpers = [a.dtype for a in told], f.text.module.helpers
     is_bound = eqn.primitive is BOUND

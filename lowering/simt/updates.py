@@ -6,7 +6,6 @@ aligned pair or one component after it: pairs are taken from where the address s
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from lowering.llvm.addresses import ahead, element_pointer
@@ -53,19 +52,8 @@ def _update(f: KernelFrame, group: UpdateGroup) -> None:
     elif len(values) % 2 and group.alignment % (2 * _FLOAT):
         _add_odd(f, memory, pointer, values)
     else:
-        _add_aligned(f, memory, pointer, values, group.alignment)
-
-
-def _add_aligned(
-    f: KernelFrame, memory: GlobalMemory, pointer: str, values: Sequence[str], alignment: int
-) -> None:
-    k = 0
-    while k < len(values):
-        count = max(1, math.gcd(alignment, k * _FLOAT or BASE_ALIGNMENT) // _FLOAT)
-        while k + count > len(values):
-            count //= 2
-        _add(f, memory, ahead(f, MEMORY[DType.f32], pointer, k), values[k : k + count])
-        k += count
+        for k, count in group.aligned(BASE_ALIGNMENT):
+            _add(f, memory, ahead(f, MEMORY[d], pointer, k), values[k : k + count])
 
 
 def _add_odd(f: KernelFrame, memory: GlobalMemory, pointer: str, values: Sequence[str]) -> None:

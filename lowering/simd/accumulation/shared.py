@@ -9,7 +9,6 @@ as it would be alone.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from lowering.llvm.addresses import ahead
@@ -20,7 +19,6 @@ from lowering.llvm.ops import Ops
 from lowering.llvm.private import from_private, to_private
 from lowering.llvm.types import BYTES, MEMORY, PRIVATE
 from lowering.llvm.vectors import Lanes
-from lowering.plan.update_groups import BASE_ALIGNMENT
 from lowering.simd.accumulation.exclusive import update_own
 from lowering.simd.accumulation.lanes import active_or_identity, each_active, reduce_lanes
 from lowering.simd.addresses import lane_pointers, locate
@@ -176,22 +174,16 @@ def _locked_components(f: LaneFrame, memory: GlobalMemory, group: UpdateGroup, t
     def alone(at: str, given: str) -> None:
         atomic_scalar(f, group.op, d, memory, at, [text.op(f"load {kind}, ptr {given}")])
 
-    alignment, widest = group.alignment, widest_exchange(f)
-    if size in (4, 8) and alignment % (2 * size) and many % 2 and widest >= 2 * size:
+    widest = widest_exchange(f)
+    if size in (4, 8) and group.alignment % (2 * size) and many % 2 and widest >= 2 * size:
         _odd(f, group, target, values, together, alone)
         return
-    k = 0
-    while k < many:
-        here = math.gcd(alignment, k * size or BASE_ALIGNMENT)
-        count = max(1, min(here, widest) // size)
-        while count > 1 and k + count > many:
-            count //= 2
+    for k, count in group.aligned(widest):
         at, given = ahead(f, kind, target, k), ahead(f, kind, values, k)
         if count > 1:
             together(at, given, count)
         else:
             alone(at, given)
-        k += count
 
 
 def _odd(

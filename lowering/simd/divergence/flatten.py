@@ -25,12 +25,11 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from lowering.simd.derived_facts import DerivedFacts
 from lowering.simd.divergence.refill import find_refill
-from lowering.simd.divergence.refill_task import state_of
+from lowering.simd.divergence.refill_task import LoopCopier, state_of, values_read
 from qdtrace.analysis.cost import code_size
 from qdtrace.frozen import mutable
 from qdtrace.ir.primitives import CELL, FOR, IF, TELL, WHILE
 from qdtrace.ir.program import Block, Eqn, Literal, Var, literal
-from qdtrace.ir.rebuild import Copier
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import free_vars, is_rare, walk_inside
 
@@ -156,7 +155,7 @@ def _is_entered_by_few(lanes: LaneFacts, way: tuple[_Step, ...]) -> bool:
     return way[-1].eqn in lanes.divergent_loops and any(s.eqn in lanes.uniformity.divergent for s in way[:-1])
 
 
-class _Flattening(Copier):
+class _Flattening(LoopCopier):
     """Makes the loop. Each of its parts has an `env` of its own."""
 
     def __init__(self, outer: Eqn, way: tuple[_Step, ...]) -> None:
@@ -164,21 +163,12 @@ class _Flattening(Copier):
         self.outer = outer
         self.way = way
         self.inner = way[-1].eqn
-        self.origins: dict[Eqn, Eqn] = {}
         self.kept = self._kept()
-
-    def visit(self, eqn: Eqn) -> None:
-        """Appends a copy of an equation, and notes its origin."""
-        super().visit(eqn)
-        self.origins[self.current.eqns[-1]] = eqn
 
     def _kept(self) -> list[Var]:
         """Returns the values from before the inner loop that are read in it or after it."""
         made = {v for step in self.way for e in step.block.eqns[: step.at] for v in e.outvars}
-        read: dict[Var, None] = {}
-        for block in self.inner.blocks:
-            read |= free_vars(block)
-        read |= {a: None for a in self.inner.control[1:2] if isinstance(a, Var)}
+        read = values_read(self.inner)
         for step in self.way:
             rest = Block((), step.block.eqns[step.at + 1 :], step.block.results)
             read |= free_vars(rest)
@@ -210,12 +200,12 @@ class _Flattening(Copier):
         with self.block(state.all) as opened:
             simple = all(not e.primitive.effects and not e.blocks for e in self.outer.blocks[0].eqns)
             if self.outer.primitive is FOR or simple:
-                result = self("or", state.inside, self._goes_on(self.outer, state.outer))
+                result = self("or", state.inside, self.goes_on(self.outer, state.outer))
             else:
                 with self.block() as then:
                     pass
                 with self.block() as other:
-                    again = self._goes_on(self.outer, state.outer)
+                    again = self.goes_on(self.outer, state.outer)
                 sides = then.close((state.inside,)), other.close((again,))
                 (result,) = self.emit("if", state.inside, blocks=sides)
         return opened.close((result,))
@@ -227,7 +217,7 @@ class _Flattening(Copier):
             self.env = around | dict(zip(self.kept, kept, strict=True))
             with self.block() as then:
                 inner = self._step(state.inner)
-                again = self._goes_on(self.inner, inner)
+                again = self.goes_on(self.inner, inner)
             self.env = dict(around)
             with self.block() as other:
                 entered = self._enter(0)
@@ -238,30 +228,17 @@ class _Flattening(Copier):
             with self.block() as then:
                 pass
             with self.block() as other:
-                results = self._leave(0, now)
-                if self.outer.primitive is FOR:
-                    results = (self("add", outer[0], literal(1, outer[0].dtype)), *results)
+                results = self.next_state(self.outer, outer, self._leave(0, now))
             following = self.emit("if", inside, blocks=(then.close(outer), other.close(results)))
         return opened.close((inside, *following, *found))
 
-    def _goes_on(self, loop: Eqn, state: Sequence[Atom]) -> Atom:
-        """Emits whether a loop runs another iteration."""
-        if loop.primitive is FOR:
-            return self("lt", state[0], self.atom(loop.bounds[1]))
-        test = loop.blocks[0]
-        self.env.update(zip(test.params, state, strict=True))
-        for eqn in test.eqns:
-            self.visit(eqn)
-        return self.atom(test.results[0])
-
-    def _step(self, state: Sequence[Var]) -> list[Atom]:
+    def _step(self, state: Sequence[Var]) -> tuple[Atom, ...]:
         """Emits an iteration of the inner loop, and returns its next state."""
         body = self.inner.blocks[-1]
         self.env.update(zip(body.params, state, strict=True))
         for eqn in body.eqns:
             self.visit(eqn)
-        results = list(self.atoms(body.results))
-        return [self("add", state[0], literal(1, state[0].dtype)), *results] if self.inner.primitive is FOR else results
+        return self.next_state(self.inner, state, self.atoms(body.results))
 
     def _enter(self, depth: int) -> list[Atom]:
         """Emits what comes before the inner loop, and returns whether it is entered, its state and what is kept.
@@ -273,7 +250,7 @@ class _Flattening(Copier):
             self.visit(eqn)
         if step.eqn is self.inner:
             state = list(self.atoms(state_of(self.inner)))
-            return [self._goes_on(self.inner, state), *state, *self.atoms(tuple(self.kept))]
+            return [self.goes_on(self.inner, state), *state, *self.atoms(tuple(self.kept))]
         condition = self.atom(step.eqn.invars[0])
         made = {v for s in self.way[depth + 1 :] for e in s.block.eqns[: s.at] for v in e.outvars}
         with self.block() as opened:

@@ -69,7 +69,44 @@ def state_of(loop: Eqn) -> tuple[Atom, ...]:
     return (loop.invars[0], *loop.initials) if loop.primitive is FOR else loop.initials
 
 
-class _Refilling(Copier):
+def values_read(loop: Eqn) -> dict[Var, None]:
+    """Returns the values from outside of a loop that its iterations read."""
+    read: dict[Var, None] = {}
+    for block in loop.blocks:
+        read |= free_vars(block)
+    return read | {a: None for a in loop.control[1:2] if isinstance(a, Var)}
+
+
+class LoopCopier(Copier):
+    """Makes a loop of parts of loops, and notes the original of each copy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.origins: dict[Eqn, Eqn] = {}
+
+    def visit(self, eqn: Eqn) -> None:
+        """Appends a copy of an equation, and notes its origin."""
+        super().visit(eqn)
+        self.origins[self.current.eqns[-1]] = eqn
+
+    def goes_on(self, loop: Eqn, state: Sequence[Atom]) -> Atom:
+        """Emits whether a loop runs another iteration."""
+        if loop.primitive is FOR:
+            return self("lt", state[0], self.atom(loop.bounds[1]))
+        test = loop.blocks[0]
+        self.env.update(zip(test.params, state, strict=True))
+        for eqn in test.eqns:
+            self.visit(eqn)
+        return self.atom(test.results[0])
+
+    def next_state(self, loop: Eqn, state: Sequence[Atom], results: tuple[Atom, ...]) -> tuple[Atom, ...]:
+        """Emits the number of the next iteration of a `for`; returns it with the results of the last one."""
+        if loop.primitive is not FOR:
+            return results
+        return self("add", state[0], literal(1, state[0].dtype)), *results
+
+
+class _Refilling(LoopCopier):
     def __init__(self, index: Var, refill: Refill, lanes: int) -> None:
         super().__init__()
         self.index = index
@@ -78,19 +115,10 @@ class _Refilling(Copier):
         self.lanes = lanes
         self.params = refill.loop.blocks[-1].params
         self.kept = self._kept()
-        self.origins: dict[Eqn, Eqn] = {}
-
-    def visit(self, eqn: Eqn) -> None:
-        """Appends a copy of an equation, and notes its origin."""
-        super().visit(eqn)
-        self.origins[self.current.eqns[-1]] = eqn
 
     def _kept(self) -> list[Var]:
         """Returns values of an element from before the loop that the loop or later equations read."""
-        read: dict[Var, None] = {}
-        for block in self.loop.blocks:
-            read |= free_vars(block)
-        read |= {a: None for a in self.loop.control[1:2] if isinstance(a, Var)}
+        read = values_read(self.loop)
         for eqn in self.refill.after:
             read |= dict.fromkeys(used_vars(eqn))
         made = {v for e in self.refill.before for v in e.outvars}
@@ -142,7 +170,7 @@ class _Refilling(Copier):
             for eqn in self.refill.before:
                 self.visit(eqn)
             begin = self.atoms(state_of(self.loop))
-            taken = then.close((_TRUE, self._goes_on(begin), *self.atoms((self.index, *self.kept)), *begin))
+            taken = then.close((_TRUE, self.goes_on(self.loop, begin), *self.atoms((self.index, *self.kept)), *begin))
         self.env = {}
         sides = taken, Block((), (), (live, live, *state))
         held, live = Var(live.type, "held"), Var(live.type, "live")
@@ -159,22 +187,10 @@ class _Refilling(Copier):
         with self.block([Var(live.type, "live"), *self.params]) as body:
             for eqn in loop.blocks[-1].eqns:
                 self.append(eqn)
-            state = loop.blocks[-1].results
-            if loop.primitive is FOR:
-                state = (self("add", self.params[0], literal(1, self.params[0].dtype)), *state)
-            results = self._goes_on(state), *state
+            state = self.next_state(loop, self.params, loop.blocks[-1].results)
+            results = self.goes_on(loop, state), *state
         counter = [Var(v.type, v.hint) for v in self.params[: len(begun) - len(loop.outvars)]]
         reached, left = [*counter, *loop.outvars], Var(live.type, "live")
         blocks = test.close((goes_on,)), body.close(results)
         self.append(Eqn(WHILE, (live, *begun), (left, *reached), {}, blocks, loop.loc))
         return left, reached
-
-    def _goes_on(self, state: Sequence[Atom]) -> Atom:
-        """Emits whether the loop runs another iteration."""
-        if self.loop.primitive is FOR:
-            return self("lt", state[0], self.atom(self.loop.bounds[1]))
-        test = self.loop.blocks[0]
-        self.env.update(zip(test.params, state, strict=True))
-        for eqn in test.eqns:
-            self.visit(eqn)
-        return self.atom(test.results[0])
