@@ -338,6 +338,10 @@ def _stands_for(
     known = {*values.values(), *contents}
     if any(isinstance(value, compat.Tracer) and v not in known for v, value in segment.operands):
         raise _traced_value("a function")
+    for ref in results:
+        # the integers that tell of checks and prints have no variable, and no derivative
+        if ref.dtype.is_float and ref not in names:
+            raise GradientError(f"the result `{ref.hint}` stands for no value of the function, so it has no derivative")
     return values, constants, memory, tuple(map(names.get, results))
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +14,11 @@ from jax.extend.core import Primitive
 from jax.scipy import special
 
 import qdtrace as qd
+from qdtrace.compose import stager
+from qdtrace.compose.source import source_of
 from qdtrace.errors import GradientError
+from qdtrace.ir.builder import ref_var
+from qdtrace.ir.types import DType
 from tests.autodiff.lanes import each
 
 diffrax, lineax, optimistix = map(pytest.importorskip, ("diffrax", "lineax", "optimistix"))
@@ -527,3 +534,23 @@ def test_a_primitive_that_a_user_taught_has_the_derivatives_of_its_function():
         got = of(lambda x: qd.vmap(lambda x: lane(x, doubled.bind))(x).sum())(POINTS)
         want = of(lambda x: jax.vmap(lambda x: lane(x, lambda x: 2.0 * jnp.sin(x)))(x).sum())(POINTS)
         np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12)
+
+
+def test_a_result_that_stands_for_no_value_has_no_derivative(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not known of a result is not zero. No program has one."""
+
+    def with_another(stager: Any, program: Any) -> Any:
+        return source_of(stager, replace(program, results=(*program.results, ref_var(DType.f32, (3,), "lost"))))
+
+    monkeypatch.setattr(stager, "source_of", with_another)
+
+    @qd.jit
+    def f(x):
+        for i in qd.range(3):
+            x[i] = 2 * x[i]
+        return x
+
+    x = jnp.arange(3.0)
+    np.testing.assert_array_equal(f(x), 2 * x)
+    with pytest.raises(GradientError, match="`lost` stands for no value"):
+        jax.grad(lambda x: f(x).sum())(x)
