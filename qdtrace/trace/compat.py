@@ -19,6 +19,7 @@ import numpy as np
 # Their public home is `jax.extend`, which loads all of Pallas with them: a fifth of the time to import this package.
 from jax._src import source_info_util
 from jax._src.ad_util import stop_gradient_p
+from jax._src.api_util import InternalFloatingPointError
 from jax._src.core import Primitive, extend_axis_env_nd, set_current_trace, trace_ctx
 from jax._src.effects import Effect
 from jax._src.interpreters.ad import custom_lin_p, jvp_jaxpr
@@ -373,10 +374,17 @@ def define(
 
 
 def bind_eqn(eqn: JaxprEqn, values: Sequence[object]) -> list[Any]:
-    """Evaluates an equation on JAX values; always a list of results."""
+    """Evaluates an equation on JAX values; always a list of results.
+
+    Raises FloatingPointError where JAX looks for NaN and finds one. Of a `jit` that is no call of Python, JAX itself
+    raises an error that only its own `jax.jit` catches.
+    """
     bound = eqn.primitive.get_bind_params(eqn.params)
     functions, params = bound if isinstance(bound, tuple) else ((), bound)
-    out = eqn.primitive.bind(*functions, *values, **params)
+    try:
+        out = eqn.primitive.bind(*functions, *values, **params)
+    except InternalFloatingPointError as error:
+        raise FloatingPointError(f"invalid value ({error.ty}) encountered in {error.name}") from None
     return list(out) if eqn.primitive.multiple_results else [out]
 
 

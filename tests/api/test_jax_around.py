@@ -109,6 +109,35 @@ def test_debug_nans() -> None:
     assert np.isneginf(logs(x)[0])
 
 
+def shifted_log(x):
+    return jnp.log(x - 20)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [jax.jit(shifted_log), qd.jit(lambda x: qd.vmap(shifted_log)(x[...])), lambda x: jnp.std(x[...] - jnp.inf)],
+    ids=["jit", "qd.jit", "function of jnp"],
+)
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda f: f, jax.jit, lambda f: lambda x: jax.vmap(f)(x[None]), lambda f: jax.grad(lambda x: f(x).sum()),
+        lambda f: lambda x: jax.jvp(f, (x,), (x,)),
+    ],
+    ids=["direct", "jit", "vmap", "grad", "jvp"],
+)  # fmt: skip
+def test_debug_nans_of_calls_in_array_code(function: Any, around: Any) -> None:
+    @qd.jit
+    def f(x):
+        between = function(x[...])
+        for i in qd.range(x.shape[0]):
+            x[i] += 1
+        return x * between
+
+    with jax.debug_nans(True), pytest.raises(FloatingPointError, match="nan"):
+        around(f)(arange(4))
+
+
 @pytest.mark.parametrize(
     "context",
     [
