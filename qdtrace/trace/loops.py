@@ -221,7 +221,8 @@ def _bound(value: Any, name: str, what: str) -> Any:
         )
     if dtype in (np.uint32, np.uint64):
         raise TraceTypeError.here(
-            f"{name} needs signed bounds, got {what} of {dtype}", help="convert it: `.astype(jnp.int32)`"
+            f"{name} needs signed bounds, got {what} of {dtype}",
+            help=f"convert it: `.astype(jnp.int{32 if dtype == np.uint32 else 64})`",
         )
     return value
 
@@ -229,7 +230,10 @@ def _bound(value: Any, name: str, what: str) -> Any:
 def _index_dtype(bounds: tuple[Bound, ...], name: str) -> np.dtype:
     """Returns int32, or int64 when a bound is int64 or too large."""
     wide = any(not isinstance(b, int) and b.dtype == np.int64 for b in bounds)
-    large = next((b for b in bounds if isinstance(b, int) and not -(2**31) <= b < 2**31), None)
+    known = [b for b in bounds if isinstance(b, int)]
+    if (huge := next((b for b in known if not -(2**63) <= b < 2**63), None)) is not None:
+        raise TraceValueError.here(f"{name} needs bounds that fit into int64, got {huge}")
+    large = next((b for b in known if not -(2**31) <= b < 2**31), None)
     if large is not None and not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
         raise TraceValueError.here(
             f"{name} needs bounds that fit into int32, got {large}",

@@ -119,6 +119,40 @@ def test_what_jit_is_given() -> None:
     assert text.splitlines()[-1] == "help: write `fast_math`"
 
 
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 2**64])
+@pytest.mark.parametrize("x64", [False, True])
+def test_bounds_of_more_than_64_bits(number: int, x64: bool) -> None:
+    def task(x):
+        for i in qd.range(0, number, 2**62):
+            x[i] = 0
+        return x
+
+    def loop(x):
+        for i in qd.range(1):
+            for _ in qd.range(-(2**63), number):
+                x[i] = 0
+        return x
+
+    with jax.enable_x64(x64):
+        for f in (task, loop):
+            text = refusal(qd.TraceValueError, lambda f=f: qd.jit(f)(jnp.ones(2)))
+            assert text.splitlines()[0] == f"qd.range needs bounds that fit into int64, got {number}"
+
+
+@pytest.mark.parametrize("dtype", ["uint32", "uint64"])
+def test_bounds_without_sign(dtype: str) -> None:
+    def f(n):
+        x = qd.zeros(4)
+        for i in qd.range(n):
+            x[i] = 1
+        return x
+
+    with jax.enable_x64(True):
+        text = refusal(qd.TraceTypeError, lambda: qd.jit(f)(np.dtype(dtype).type(2)))
+    assert text.splitlines()[0] == f"qd.range needs signed bounds, got stop of {dtype}"
+    assert text.splitlines()[-1] == f"help: convert it: `.astype(jnp.{dtype[1:]})`"
+
+
 def test_backends_that_are_not_there() -> None:
     np.testing.assert_array_equal(qd.jit(good, backend="cpu")(X), X + 1)
     assert refusal(qd.BackendError, lambda: qd.jit(good, backend="nonesuch")(X)).splitlines() == [
