@@ -232,7 +232,8 @@ def old_value_refused(op: str, loc: Loc | None) -> GradientError:
     return GradientError(
         f"needs accumulations without their old value, got `atomic` {op} to be differentiated",
         loc=loc,
-        help="split it: one qd.range that takes numbers (a function of its own), one that computes",
+        help="push what the number is the place of: `out = qd.append(n, like=v)`, then `out.push(v)`; or split it: one "
+        "qd.range that takes numbers (a function of its own), one that computes",
     )
 
 

@@ -8,6 +8,7 @@ JAX's own. A comparison with such a tracer may come out as `b > a` for that reas
 
 from __future__ import annotations
 
+import enum
 import types
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,6 +16,7 @@ import jax
 import numpy as np
 from jax import lax
 
+from qdtrace.errors import TraceTypeError
 from qdtrace.trace.compat import Tracer
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ _OPERATORS: dict[str, tuple[Callable[..., Array], set[np.dtype]]] = {
     "eq": (lax.eq, _NUMBERS),
     "ne": (lax.ne, _NUMBERS),
 }
+_EQUAL = "eq", "ne"
 _classes: dict[type, type] = {}
 
 
@@ -66,10 +69,25 @@ def _is_number(aval: Any) -> bool:
 def _members(plain: type) -> dict[str, object]:
     found: dict[str, object] = {"__neg__": lambda self: as_scalar(lax.neg(self)), "__hash__": plain.__hash__}
     for name, (function, dtypes) in _OPERATORS.items():
-        found[f"__{name}__"] = _operator(function, dtypes, getattr(plain, f"__{name}__"))
+        inherited = getattr(plain, f"__{name}__")
+        found[f"__{name}__"] = _operator(function, dtypes, _without_enums(inherited) if name in _EQUAL else inherited)
         if reflected := getattr(plain, f"__r{name}__", None):
             found[f"__r{name}__"] = _operator(lambda a, b, f=function: f(b, a), dtypes, reflected)
     return found
+
+
+def _without_enums(inherited: Callable[..., object]) -> Callable[..., object]:
+    """Returns a comparison that refuses a member of an enumeration: to Python it equals no number, so it is False."""
+
+    def method(self: Array, other: object) -> object:
+        if isinstance(other, enum.Enum) and not isinstance(other, (int, float)):
+            raise TraceTypeError.here(
+                f"`{other}` of an enum.Enum equals no number, also where its value does",
+                help=f"compare with its value, `{other}.value`, or make {type(other).__name__} an enum.IntEnum",
+            )
+        return inherited(self, other)
+
+    return method
 
 
 def _operator(function: Callable[..., Array], dtypes: set[np.dtype], inherited: Callable[..., object]) -> object:

@@ -26,7 +26,8 @@ def _atomic(name: str, op: str, buffer: object, index: object, *values: object) 
     if not isinstance(buffer, Buffer):
         raise TraceTypeError.here(
             f"qd.{name} needs a buffer, got {shown(buffer)}",
-            help="array arguments of the qd.jit function and qd.zeros(...) are buffers; a loaded value is not",
+            help=f"give the buffer and the index, `qd.{name}(b, k, v)`; make a number, which an argument of rank 0 is "
+            "too, a buffer in front of the loops: `c = qd.copy(c)`, with () for the index",
             wants="buffer",
         )
     is_bool, is_integer = buffer.dtype == jnp.bool_, jnp.issubdtype(buffer.dtype, jnp.integer)

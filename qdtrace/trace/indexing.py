@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import math
 import operator
@@ -214,6 +215,8 @@ def _in_place_of(value: object) -> str:
     """Returns the fix for something that is stored and is no number."""
     if callable(value):
         return "call it: a function is no value, what it returns is"
+    if isinstance(value, enum.Enum):
+        return f"give its value, `{value}.value`, or make {type(value).__name__} an enum.IntEnum"
     if value is None or isinstance(value, (str, bytes)):
         return "give a number in its place: `jnp.nan` or a flag for nothing, for a text its place in a table"
     return "store the parts of a structure one by one"

@@ -21,6 +21,7 @@ from qdtrace.errors import (
     UnsupportedError,
 )
 from qdtrace.trace.diagnosis.advice import ndrange_in, told
+from qdtrace.trace.diagnosis.foreign_names import of_value
 from qdtrace.trace.diagnosis.precedence import of_floats
 from qdtrace.trace.diagnosis.statement import nodes_of, raised_in
 from qdtrace.trace.diagnosis.stores import stored_in
@@ -119,11 +120,22 @@ def _by_text(error: Exception, loc: Loc | None) -> QdError | None:
         return TraceTypeError(_TRACER.sub("a traced value", text), loc=loc, help="convert it: `.astype(jnp.int32)`")
     if isinstance(error, TypeError) and re.match("Cannot interpret '.*' as a data type", text):
         return TraceTypeError(text, loc=loc, help="a shape of two lengths is a tuple: `qd.zeros((n, m), dtype)`")
+    if isinstance(error, OverflowError) and (large := _TOO_LARGE.match(text)):
+        number = int(large[1])
+        return TraceTypeError(
+            f"{number} does not fit into int32, the type that a Python number has beside other types of 32 bits",
+            loc=loc,
+            help=f"write `jnp.uint32({number:#x})`, beside a uint32"
+            if 0 <= number < 2**32
+            else 'numbers of 64 bits need `jax.config.update("jax_enable_x64", True)`',
+        )
     kind = _KINDS.get(type(error))
     if kind is None or not _is_from_jax(error):
         return None
     first, *rest = (line.strip() for line in _TRACER.sub("a traced value", text).splitlines() if line.strip())
     fix = next((fix for pattern, fix in _FIXES.items() if re.search(pattern, text)), "")
+    if attribute := _ATTRIBUTE.search(first):
+        fix = of_value(attribute[1])
     return kind(first, loc=loc, notes=[line for line in rest if not _OF_JAX.search(line)][:_NOTES], help=fix)
 
 
@@ -213,7 +225,6 @@ _FIXES = {
     "Integers cannot be raised to negative powers": "convert the base: `k.astype(float) ** -1`",
     "out argument of": "store the result: `b[...] = v` of a buffer, `y = v` of an array",
     "where argument of": "write `jnp.where(mask, f(x), x)`",
-    r"has no attribute '?numpy\b": "leave it out: the value is an array of JAX",
 }
 """Patterns of JAX's messages that say what is wrong, with the fix, which they do not say."""
 _NOTES = 6
@@ -242,6 +253,9 @@ _STATIC = re.compile(
 )
 """Errors of Python and NumPy that a traced value is the reason for."""
 _OPERANDS = re.compile(r"(?<=[:,( ])'(?:\w*Tracer|Buffer|Cell)'")
+_ATTRIBUTE = re.compile(r"^a traced value has no attribute '?(\w+)")
+_TOO_LARGE = re.compile(r"An overflow was encountered .* value (-?\d+)")
+"""Pattern of the message of JAX for a Python number that its default type of integers does not hold."""
 _OF_JAX = re.compile("http|The error occurred while tracing the function|try using `static_arg")
 """Pattern of lines in JAX's messages that say nothing to a user of this package."""
 _KINDS: dict[type, type[QdError]] = {

@@ -43,6 +43,26 @@ _WORDS = {
 }  # fmt: skip
 
 
+_NORM = "write `jnp.linalg.norm(v)`"
+_UNIT = "write `v / jnp.linalg.norm(v)`"
+_OF_VALUES = {
+    **{name: f"components are numbered: `v[{k}]`" for names in ("xyzw", "rgba") for k, name in enumerate(names)},
+    **dict.fromkeys(("length", "magnitude", "norm"), _NORM),
+    **dict.fromkeys(("normalize", "normalized"), _UNIT),
+    **dict.fromkeys(("length_sq", "norm_sqr"), "write `jnp.dot(v, v)`"),
+    "cast": "write `v.astype(dtype)`", "cross": "write `jnp.cross(a, b)`", "determinant": "write `jnp.linalg.det(v)`",
+    "inverse": "write `jnp.linalg.inv(v)`", "n": "write `v.shape[0]`", "m": "write `v.shape[1]`",
+    "numpy": "leave it out: the value is an array of JAX", "outer_product": "write `jnp.outer(a, b)`",
+    "value": "leave it out: what is loaded is a value",
+}  # fmt: skip
+
+
+def of_value(name: str) -> str:
+    """Returns what is written in place of an attribute that arrays of JAX do not have; empty if it is not known."""
+    home = next((home for home, module in (("jnp", jnp), ("jnp.linalg", jnp.linalg)) if hasattr(module, name)), "")
+    return _OF_VALUES.get(name) or (f"write `{home}.{name}(v)`" if home else "")
+
+
 def missing(name: str, names: Sequence[str]) -> TraceAttributeError:
     """Returns the error for a name that the package does not have; it has `names`."""
     near = difflib.get_close_matches(name, names, 1, cutoff=0.75)
