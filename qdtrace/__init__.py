@@ -52,9 +52,10 @@ from qdtrace.trace.atomics import (
     atomic_xor,
 )
 from qdtrace.trace.buffers import Buffer, copy
-from qdtrace.trace.cells import Cell, local
+from qdtrace.trace.cells import Cell
 from qdtrace.trace.checks import check
 from qdtrace.trace.conditions import break_if, continue_if, otherwise, when
+from qdtrace.trace.local import CellTree, local
 from qdtrace.trace.loops import ndrange, range, while_
 from qdtrace.trace.pushes.append import Append, append
 from qdtrace.trace.structs import dataclass
@@ -76,15 +77,16 @@ saved_calls.register()
 timeline.register()
 
 __all__ = [
-    "Append", "BackendError", "BoundsError", "Boxes", "Buffer", "Cell", "CheckError", "GradientError", "Graph", "Grid",
-    "InterpreterError", "Jitted", "Lowered", "OutOfMemoryError", "Profile", "QdError", "QdWarning", "Sparsity", "Stats",
-    "TraceAttributeError", "TraceIndexError", "TraceTypeError", "TraceValueError", "UnsupportedError", "VerifyError",
-    "append", "argsort", "atomic_add", "atomic_and", "atomic_cas", "atomic_exchange", "atomic_max", "atomic_min",
-    "atomic_or", "atomic_xor", "block_until_ready", "boxes", "break_if", "check", "check_grads", "compact", "config",
-    "continue_if", "copy", "dataclass", "def_import_rule", "empty", "empty_like", "explain", "full", "grad", "grid",
-    "hessian", "jacfwd", "jacrev", "jit", "jvp", "linearize", "local", "make_graph", "ndrange", "ones", "options",
-    "otherwise", "profile", "range", "reduce_by_key", "scan", "segments", "sort", "sparse_hessian", "sparse_jacobian",
-    "sparsity", "stats", "torch", "value_and_grad", "vjp", "vmap", "when", "while_", "zeros", "zeros_like",
+    "Append", "BackendError", "BoundsError", "Boxes", "Buffer", "Cell", "CellTree", "CheckError", "GradientError",
+    "Graph", "Grid", "InterpreterError", "Jitted", "Lowered", "OutOfMemoryError", "Profile", "QdError", "QdWarning",
+    "Sparsity", "Stats", "TraceAttributeError", "TraceIndexError", "TraceTypeError", "TraceValueError",
+    "UnsupportedError", "VerifyError", "append", "argsort", "atomic_add", "atomic_and", "atomic_cas",
+    "atomic_exchange", "atomic_max", "atomic_min", "atomic_or", "atomic_xor", "block_until_ready", "boxes",
+    "break_if", "check", "check_grads", "compact", "config", "continue_if", "copy", "dataclass", "def_import_rule",
+    "empty", "empty_like", "explain", "full", "grad", "grid", "hessian", "jacfwd", "jacrev", "jit", "jvp",
+    "linearize", "local", "make_graph", "ndrange", "ones", "options", "otherwise", "profile", "range",
+    "reduce_by_key", "scan", "segments", "sort", "sparse_hessian", "sparse_jacobian", "sparsity", "stats", "torch",
+    "value_and_grad", "vjp", "vmap", "when", "while_", "zeros", "zeros_like",
 ]  # fmt: skip
 
 _LATER = {

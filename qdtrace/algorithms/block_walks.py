@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 
 from qdtrace.algorithms.levels import WIDE
-from qdtrace.trace.cells import local
 from qdtrace.trace.conditions import when
+from qdtrace.trace.local import local
 from qdtrace.trace.loops import range as qd_range
 from qdtrace.trace.loops import while_
 

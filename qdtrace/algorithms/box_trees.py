@@ -17,8 +17,8 @@ from qdtrace.algorithms.walks import closest, first_hit
 from qdtrace.errors import TraceValueError, boundary, user_loc
 from qdtrace.trace import markers
 from qdtrace.trace.arguments import as_values
-from qdtrace.trace.cells import local
 from qdtrace.trace.context import emit
+from qdtrace.trace.local import local
 from qdtrace.trace.loops import while_
 
 if TYPE_CHECKING:

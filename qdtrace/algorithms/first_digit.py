@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from qdtrace.algorithms.moves import STEP, Digit, Move, length_of, put, word_of
 from qdtrace.algorithms.rows import in_steps
 from qdtrace.trace.allocation import empty
-from qdtrace.trace.cells import local
+from qdtrace.trace.local import local
 from qdtrace.trace.loops import ndrange
 from qdtrace.trace.loops import range as qd_range
 

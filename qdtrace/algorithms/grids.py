@@ -19,9 +19,9 @@ from qdtrace.algorithms.sorting import argsort
 from qdtrace.errors import TraceTypeError, TraceValueError, boundary, user_loc
 from qdtrace.trace import markers
 from qdtrace.trace.arguments import as_values
-from qdtrace.trace.cells import local
 from qdtrace.trace.context import current, emit
 from qdtrace.trace.indexing import shown
+from qdtrace.trace.local import local
 from qdtrace.trace.loops import range as qd_range
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from jax import lax
 
 from qdtrace.algorithms.rows import in_steps
 from qdtrace.trace.allocation import empty
-from qdtrace.trace.cells import local
 from qdtrace.trace.checks import check
+from qdtrace.trace.local import local
 from qdtrace.trace.loops import ndrange
 from qdtrace.trace.loops import range as qd_range
 

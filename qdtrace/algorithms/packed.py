@@ -18,10 +18,10 @@ from qdtrace.algorithms.rows import in_steps, last_step, with_lanes_first
 from qdtrace.api import jit
 from qdtrace.trace import compat
 from qdtrace.trace.allocation import empty, zeros
-from qdtrace.trace.cells import local
 from qdtrace.trace.conditions import when
 from qdtrace.trace.importer import def_import_rule
 from qdtrace.trace.indexing import as_value
+from qdtrace.trace.local import local
 from qdtrace.trace.loops import ndrange
 from qdtrace.trace.loops import range as qd_range
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 
 from qdtrace.algorithms.levels import larger, smaller, zeros_below
-from qdtrace.trace.cells import local
 from qdtrace.trace.conditions import when
+from qdtrace.trace.local import local
 from qdtrace.trace.loops import range as qd_range
 from qdtrace.trace.loops import while_
 

@@ -21,9 +21,9 @@ from qdtrace.algorithms.rows import with_lanes_first
 from qdtrace.api import jit
 from qdtrace.trace import compat
 from qdtrace.trace.allocation import empty, empty_like
-from qdtrace.trace.cells import local
 from qdtrace.trace.importer import def_import_rule
 from qdtrace.trace.indexing import as_value
+from qdtrace.trace.local import local
 from qdtrace.trace.loops import ndrange
 from qdtrace.trace.loops import range as qd_range
 

@@ -13,9 +13,9 @@ from qdtrace.algorithms.levels import larger, smaller
 from qdtrace.algorithms.pair_walks import walk_pairs
 from qdtrace.backend import walks_in_lanes
 from qdtrace.errors import TraceTypeError, TraceValueError
-from qdtrace.trace.cells import local
 from qdtrace.trace.conditions import when
 from qdtrace.trace.indexing import as_value, shown
+from qdtrace.trace.local import local
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,9 +13,9 @@ from qdtrace.sparse.gathering import Gathering
 from qdtrace.sparse.local import function_of_entries
 from qdtrace.sparse.projecting import projected
 from qdtrace.trace import jax_settings
-from qdtrace.trace.cells import local
 from qdtrace.trace.checks import check
 from qdtrace.trace.conditions import when
+from qdtrace.trace.local import local
 from qdtrace.trace.loops import range as qd_range
 from qdtrace.trace.tree import body_of
 

@@ -10,7 +10,7 @@ import scipy.sparse
 
 from qdtrace.api import jit
 from qdtrace.trace.allocation import empty
-from qdtrace.trace.cells import local
+from qdtrace.trace.local import local
 from qdtrace.trace.loops import range as qd_range
 from qdtrace.trace.loops import while_
 

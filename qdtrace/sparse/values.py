@@ -15,8 +15,8 @@ from qdtrace.sparse.layouts import touched_by
 from qdtrace.sparse.pattern import Sparsity
 from qdtrace.sparse.reading import read
 from qdtrace.trace.allocation import empty, zeros
-from qdtrace.trace.cells import local
 from qdtrace.trace.conditions import when
+from qdtrace.trace.local import local
 from qdtrace.trace.loops import ndrange
 from qdtrace.trace.loops import range as qd_range
 

@@ -63,6 +63,7 @@ class Buffer(MemoryHandle):
     __slots__ = ()
     _noun = "buffer"
     _how_to_set = "store with `b[i] = v`"
+    noun_of_names = "buffer"
     how_to_keep = ".copy()"
 
     @property

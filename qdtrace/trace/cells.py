@@ -1,4 +1,4 @@
-"""`qd.local`: memory of one iteration, to carry values through its loops and conditions."""
+"""A cell: memory of one iteration, to carry a value through its loops and conditions."""
 
 from __future__ import annotations
 
@@ -9,25 +9,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qdtrace.errors import TraceTypeError, boundary, user_loc
+from qdtrace.errors import TraceTypeError
 from qdtrace.trace import markers
 from qdtrace.trace.arithmetic import as_scalar
-from qdtrace.trace.context import current, emit, new_uid
+from qdtrace.trace.context import emit, new_uid
 from qdtrace.trace.diagnosis.aliases import note_write
-from qdtrace.trace.diagnosis.results import name_of_result
 from qdtrace.trace.dtypes import as_jax, default_dtype, element_type, is_key
 from qdtrace.trace.handles import MemoryHandle
 from qdtrace.trace.indexing import ParsedIndex, as_array, as_value, cast_value, parse_index, whole
 from qdtrace.trace.markers import sliced_shape
 from qdtrace.trace.operators import INPLACE, of_content
-from qdtrace.trace.placement import cell_without_loop
 from qdtrace.trace.several import several
 from qdtrace.trace.spread import load_several, parts_to_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from jax.typing import ArrayLike, DTypeLike
+    from jax.typing import DTypeLike
 
 
 class Cell(MemoryHandle):
@@ -53,6 +51,7 @@ class Cell(MemoryHandle):
     __slots__ = ("_impl",)
     _noun = "qd.local"
     _how_to_set = "store with `c.value = v`"
+    noun_of_names = "cell"
     how_to_keep = ".value"
 
     def __init__(self, handle: jax.Array, impl: str = "") -> None:
@@ -131,44 +130,16 @@ for _convert in (iter, bool, int, float, operator.index):
     setattr(Cell, f"__{_convert.__name__}__", of_content(_convert))
 
 
-@boundary
-def local(init: ArrayLike, dtype: DTypeLike | None = None) -> Cell:
-    """Returns a cell that starts with `init`, made inside a loop, and gone with its iteration.
-
-    What is stored later is converted to its dtype; refused where it would lose its fraction or imaginary part.
-
-    >>> @qd.jit
-    ... def row_sums(x):
-    ...     out = qd.zeros(x.shape[0])
-    ...     for i in qd.range(x.shape[0]):
-    ...         s = qd.local(0.0)
-    ...         for j in qd.range(x.shape[1]):
-    ...             s += x[i, j]
-    ...         out[i] = s
-    ...     return out
-    >>> row_sums(jnp.ones((2, 3)))
-    Array([3., 3.], dtype=float32)
-
-    Args:
-        init: a number or a random key, or an array for a private array of its shape.
-        dtype: that of `init` when None; for a Python number JAX's default: f32, i32 or c64, in x64 mode f64, i64 or
-            c128.
-
-    Raises:
-        TraceTypeError: `init` is no number or array, or does not fit into `dtype`.
-        TraceValueError: the call stands outside of loops.
-    """
-    context = current("qd.local")
-    if not context.regions:
-        raise cell_without_loop(user_loc())
-    init = as_array(init, "qd.local")
-    if dtype is None and is_key(init):
-        words = jax.random.key_data(init)
-        handle = emit(markers.local_p, words, uid=new_uid(), dtype=words.dtype, called=name_of_result())
-        return Cell(handle, str(jax.random.key_impl(init)))
-    element = default_dtype(init, "qd.local") if dtype is None else element_type(dtype, "qd.local")
-    value = cast_value(init, element, np.shape(init), "the initial value of qd.local")
-    return Cell(emit(markers.local_p, as_jax(value), uid=new_uid(), dtype=element, called=name_of_result()))
+def new_cell(init: object, dtype: DTypeLike | None, called: str) -> Cell:
+    """Returns a cell of the running iteration that starts with `init`; `called` is its name in messages."""
+    first = as_array(init, "qd.local")
+    if dtype is None and is_key(first):
+        words = jax.random.key_data(first)
+        handle = emit(markers.local_p, words, uid=new_uid(), dtype=words.dtype, called=called)
+        return Cell(handle, str(jax.random.key_impl(first)))
+    element = default_dtype(first, "qd.local") if dtype is None else element_type(dtype, "qd.local")
+    value = cast_value(first, element, np.shape(first), "the initial value of qd.local")
+    return Cell(emit(markers.local_p, as_jax(value), uid=new_uid(), dtype=element, called=called))
 
 
 def _flattened(cell: Cell) -> tuple[tuple[jax.Array], str]:

@@ -219,7 +219,10 @@ def _in_place_of(value: object) -> str:
         return f"give its value, `{value}.value`, or make {type(value).__name__} an enum.IntEnum"
     if value is None or isinstance(value, (str, bytes)):
         return "give a number in its place: `jnp.nan` or a flag for nothing, for a text its place in a table"
-    return "store the parts of a structure one by one"
+    return (
+        "store its parts one by one; `qd.local` takes a structure whose parts have names: a dict, a NamedTuple, "
+        "a qd.dataclass"
+    )
 
 
 def cast_value(value: Any, dtype: np.dtype, shape: tuple[int, ...], what: str, op: str = "") -> ArrayLike:

@@ -2,8 +2,8 @@
 
 from qdtrace.trace.allocation import empty, full, zeros
 from qdtrace.trace.atomics import atomic_add, atomic_cas, atomic_exchange, atomic_max
-from qdtrace.trace.cells import local
 from qdtrace.trace.conditions import break_if, continue_if, otherwise, when
+from qdtrace.trace.local import local
 from qdtrace.trace.loops import ndrange, range, while_
 
 __all__ = [

@@ -165,6 +165,18 @@ def move(state: State, body: Body, dt: Scalar = 0.1) -> State:
     return State(state.x, state.v)
 
 
+@qd.jit
+def structures(x: jax.Array) -> jax.Array:
+    for i in qd.range(x.shape[0]):
+        state: qd.CellTree[State] = qd.local(State(x[i], x[i]))
+        assert_type(qd.local(Body(x[i])), qd.CellTree[Body])
+        assert_type(state.value, State)
+        state.x += 1
+        state.value = State(state.v, state.x)
+        x[i] = state.value.x
+    return x
+
+
 def scan(state: State, body: Body) -> State:
     def step(s: State, _: None) -> tuple[State, jax.Array]:
         s = move(s, body)

@@ -88,9 +88,15 @@ def note_write(memory: Any) -> None:
     if context is None:
         return
     context.written.add(id(memory.tracer))
-    if not context.watching:
+    note_names(memory, depth=3)
+
+
+def note_names(memory: Any, depth: int = 2) -> None:
+    """Warns where a store into memory that has two names changes what one of them was meant to keep."""
+    context = get_current()
+    if context is None or not context.watching:
         return
-    frame: FrameType | None = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
+    frame: FrameType | None = sys._getframe(depth)  # pyright: ignore[reportPrivateUsage]
     inside = True
     while frame is not None and (inside or not is_own_package(frame.f_code.co_filename)):
         if not is_hidden(frame.f_code.co_filename):
@@ -116,6 +122,6 @@ def _warn_of_copies(frame: FrameType, names: list[str], memory: Any, context: Tr
             written = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} if tree else set()
         if x in written and old not in written and (code, position) not in context.told:
             context.told.add((code, position))
-            noun, keep = type(memory).__name__.lower(), f"{old} = {x}{memory.how_to_keep}"
+            noun, keep = memory.noun_of_names, f"{old} = {x}{memory.how_to_keep}"
             text = f"`{old} = {x}` gives one {noun} two names, so this store changes `{old}` too, which is read later"
             warn(f"{text}: write `{keep}` to keep its content, or go on with one name", frame_loc(frame))

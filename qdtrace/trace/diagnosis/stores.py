@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from qdtrace.trace.context import LANE, get_current
 from qdtrace.trace.diagnosis.statement import nodes_of
 from qdtrace.trace.handles import MemoryHandle
+from qdtrace.trace.local import CellTree
 
 if TYPE_CHECKING:
     from qdtrace.trace.diagnosis.statement import Statement
@@ -24,10 +25,12 @@ def stored_in(statement: Statement | None) -> str:
     if target is None or statement is None:
         return "store into a buffer, `b[i] = v`, or make a new value: `y = y.at[k].set(v)`"
     owner, index = target.value, ast.unparse(target.slice)
+    name = ast.unparse(owner)
+    if isinstance(owner, (ast.Attribute, ast.Subscript)) and isinstance(statement.value(owner.value), CellTree):
+        return f"a field is read as a value: store a new one, `{name} = {name}.at[{index}].set(v)`"
     if isinstance(owner, ast.Subscript):
         both = f"{ast.unparse(owner.value)}[{ast.unparse(owner.slice)}, {index}]"
         return f"write all indices in one bracket: `{both} = v`"
-    name = ast.unparse(owner)
     if isinstance(owner, ast.Attribute) and owner.attr == "value":
         return f"leave out `.value`: `{ast.unparse(owner.value)}[{index}] = v`"
     source = _assigned(statement, name)
