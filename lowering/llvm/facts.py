@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.cost import operations, work
 from qdtrace.analysis.index.affine import AffineForms, Quotient, Term
-from qdtrace.analysis.index.injectivity import Injectivity
+from qdtrace.analysis.memory import TaskMemory, is_comparable
 from qdtrace.analysis.zero_signs import unsigned_zeros
 from qdtrace.frozen import mutable
 from qdtrace.ir.faults import checks_of
@@ -117,14 +117,13 @@ class TaskFacts:
     @cached_property
     def exclusive_accums(self) -> frozenset[Var]:
         """References whose accumulations are all into elements of the iteration's own."""
-        injectivity = Injectivity(self.task, self.forms)
+        memory = TaskMemory(self.task, self.forms)
         found: set[Var] = set()
         for ref, eqns in self.effects.items():
             accums = [e for e in eqns if e.primitive is ACCUM]
             if not accums or any(e.primitive is ATOMIC for e in eqns):
                 continue
-            keys = [injectivity.keys(e.invars[2:]) for e in accums]
-            if keys[0].intersection(*keys[1:]):
+            if is_comparable(ref) and self.task.index is not None and memory.are_apart(accums):
                 found.add(ref)
         return frozenset(found)
 

@@ -19,6 +19,7 @@ An accumulation both reads and writes (`ir/memory.read`, `written`); what may be
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import combinations_with_replacement
 from math import gcd
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,7 @@ from qdtrace.ir.program import is_global, is_local, ref_type
 from qdtrace.ir.walk import levels_of, walk_all, walk_eqns, walk_inside, walk_task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from qdtrace.analysis.index.affine import Term
     from qdtrace.analysis.index.dependence import Dependence
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 _PLAIN = frozenset({"load", "store"})
 _LONGEST = 1 << 32
+MOST_COMPARED = 24
+"""Largest number of different locations of one reference that are compared pair by pair."""
 
 Terms = tuple[frozenset[tuple["Term", int]], ...]
 Constants = tuple[int, ...]
@@ -135,7 +138,7 @@ class TaskMemory:
         found = self._private.get(ref)
         if found is None:
             found = self._private[ref] = is_comparable(ref) and (
-                self.task.index is None or is_local(ref) or self.share_a_proof(self.accesses[ref])
+                self.task.index is None or is_local(ref) or self.are_apart(self.accesses[ref])
             )
         return found
 
@@ -215,6 +218,16 @@ class TaskMemory:
             if not common:
                 return False
         return True
+
+    def are_apart(self, eqns: Collection[Eqn]) -> bool:
+        """Returns whether at most one iteration of the task touches each element that equations do: they share a proof,
+        or no two of them meet in different iterations, as at `2 * i` and `2 * i + 1`."""
+        if self.share_a_proof(eqns):
+            return True
+        different = {tuple([form.key for form in self.index(e)]): e for e in eqns}
+        if len(different) > MOST_COMPARED:
+            return False
+        return all(self.dependence(a, b).is_safe for a, b in combinations_with_replacement(different.values(), 2))
 
     def is_apart(self, ref: Var, loop: Eqn) -> bool:
         """Returns whether each element of a reference that a `for` touches is touched in one iteration of it alone."""

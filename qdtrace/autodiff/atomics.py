@@ -8,14 +8,13 @@ not, which one stays is not determined.
 
 from __future__ import annotations
 
-from itertools import combinations_with_replacement
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.memory import TaskMemory, is_comparable
 from qdtrace.analysis.scattered import stores_are_apart
 from qdtrace.errors import old_value_refused
 from qdtrace.ir.custom import without_rules
-from qdtrace.ir.memory import indices_of, reference
+from qdtrace.ir.memory import reference
 from qdtrace.ir.primitives import ATOMIC, STORE
 from qdtrace.ir.program import is_global
 from qdtrace.ir.walk import walk_eqns, walk_program, walk_task
@@ -41,12 +40,7 @@ def contested_stores(task: Task, active: Container[Var]) -> frozenset[Eqn]:
 def _may_meet(memory: TaskMemory, ref: Var, eqns: list[Eqn]) -> bool:
     if not is_comparable(ref):
         return True
-    if memory.share_a_proof(eqns):
-        return False
-    different = {tuple(map(id, indices_of(e))): e for e in eqns}.values()
-    if all(memory.dependence(a, b).is_safe for a, b in combinations_with_replacement(different, 2)):
-        return False
-    return not stores_are_apart(memory.task, ref)
+    return not memory.are_apart(eqns) and not stores_are_apart(memory.task, ref)
 
 
 def check_atomics(program: Program, adjoints: Container[Var] = ()) -> None:

@@ -89,7 +89,8 @@ class GatherScatters(Pass):
         if found is None:
             return [task]
         memory = TaskMemory(task)
-        scatters = [s for ref in found.sites if not memory.is_private(ref) and (s := found.scatters(ref))]
+        met = [ref for ref in found.sites if not memory.share_a_proof(memory.accesses[ref])]
+        scatters = [s for ref in met if (s := found.scatters(ref))]
         apart = {s.ref: state.fresh.get(s.ref) for s in scatters if s.is_apart}
         moved: list[Scatter] = []
         later: list[Scatter] = []

@@ -109,6 +109,25 @@ def test_references_that_are_combined_with(accesses: str, private: bool) -> None
     assert facts(accesses) == (({"x"}, {"x"}) if private else (set(), set()))
 
 
+@pytest.mark.parametrize(
+    ("setup", "first", "second", "private"),
+    [
+        ("j: i32 = mul i 2:i32\nk: i32 = add j 1:i32", "j", "k", True),  # one colour of a chain
+        ("j: i32 = mul i 2:i32\nk: i32 = add j 2:i32", "j", "k", False),
+        ("j: i32 = add i 4:i32", "i", "j", True),  # halves
+        ("j: i32 = add i 3:i32", "i", "j", False),
+        ("j: i32 = sub 7:i32 i", "i", "j", True),  # both ends
+        ("j: i32 = load e i\nk: i32 = mul j 2:i32\nl: i32 = mul i 2:i32\nm: i32 = add l 1:i32", "l", "m", True),
+        # one of each pair is apart from the other ones, but meets itself
+        ("j: i32 = load e i\nk: i32 = mul j 2:i32\nl: i32 = mul i 2:i32\nm: i32 = add l 1:i32", "k", "m", False),
+    ],
+)
+def test_places_of_which_no_two_meet(setup: str, first: str, second: str, private: bool) -> None:
+    body = f"{setup}\na: f32 = load x {first}\nb: f32 = load x {second}\n"
+    body += f"accum[op=add] x b {first}\naccum[op=add] x a {second}"
+    assert ("x" in facts(body, "range_for i in 0:i32 : 4:i32")[0]) == private
+
+
 def test_a_serial_task_has_one_iteration() -> None:
     assert facts("accum[op=add] x 1.0:f32 0:i32", "serial") == ({"x"}, {"x"})
 

@@ -122,6 +122,20 @@ def test_dependence(part: int) -> None:
     assert min(proved[kind] for kind in ("never", "same", "distance", "key")) >= 2, proved
 
 
+def test_apart() -> None:
+    """No two iterations touch an element that both of two accesses may touch, if those are apart."""
+    proved = Counter[bool]()
+    for seed in SEEDS:
+        s = Setting(seed)
+        memory = TaskMemory(s.task, s.forms)
+        for a, b in same_reference(s.stores):
+            if memory.are_apart([a, b]):
+                proved[memory.share_a_proof([a, b])] += 1
+                for one, other in itertools.product((a, b), repeat=2):
+                    assert s.refuted(*s.equal(one, other), s.distance != 0), (seed, one.invars, other.invars)
+    assert min(proved[True], proved[False]) >= 2, proved
+
+
 @pytest.mark.parametrize("part", range(2))
 def test_aliases(part: int) -> None:
     proved: Counter[str] = Counter()
