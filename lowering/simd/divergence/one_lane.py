@@ -58,7 +58,7 @@ def one_lane_is_faster(lanes: LaneFacts, target: Target, width: int, along: Mapp
     `along` has the loops that scalar code runs in vectors, with their cycles.
     """
     inside = [e for loop in lanes.divergent_loops for e in walk_inside(loop)]
-    if not any(e in lanes.divergent_loops or _pushes(lanes, e) for e in inside):
+    if not any(e in lanes.divergent_loops or e in along or _pushes(lanes, e) for e in inside):
         return False
     gathered, stall = GATHERED if target.has_gathers else LOADED, STALL if target.has_masks else LONG_STALL
     found = _Estimate(lanes, width, gathered, stall, along).block(lanes.facts.task.body, 1.0, GUESS)
