@@ -68,7 +68,22 @@ def _div(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom,
 def _rem(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
     if not d.is_float:
         return integers.divide(o, d, values[0], values[1], atoms[1], remainder=True)
+    if _is_power_of_two(atoms[1]):
+        return _rem_by_power_of_two(o, d, *values)
     return elementary.call(o, "rem", d, [values])[0]
+
+
+def _is_power_of_two(divisor: Atom) -> bool:
+    """Returns whether a divisor is 1, 2, 4, ... up to 2**14, whose multiples and reciprocal all floats have."""
+    return isinstance(divisor, Literal) and float(divisor.value) in {2.0**k for k in range(15)}
+
+
+def _rem_by_power_of_two(o: Ops, d: DType, x: str, divisor: str) -> str:
+    """Emits `x - trunc(x / divisor) * divisor`, in which nothing is rounded, with the sign of x; NaN for infinities."""
+    kind, t = REGISTER[d], o.type(d)
+    whole = o.intrinsic("trunc", kind, o.op(f"fdiv {t} {x}, {divisor}"))
+    rest = o.op(f"fsub {t} {x}, {o.op(f'fmul {t} {whole}, {divisor}')}")
+    return o.intrinsic("copysign", kind, rest, x)
 
 
 def minimum(

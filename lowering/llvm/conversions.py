@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lowering.llvm.saturation import to_integer
 from lowering.llvm.types import REGISTER, SMALL_FLOATS, compute_dtype
 from qdtrace.ir.types import DType
 
@@ -121,7 +122,7 @@ def convert(o: Ops, source: DType, value: str, target: DType) -> str:
         return o.compare("fcmp une" if source.is_float else "icmp ne", o.type(source), value, zero)
     if source.is_float:
         if target.is_integer:
-            return o.saturating("fptosi" if target.is_signed else "fptoui", a, value, b)
+            return to_integer(o, source, value, target)
         if source is DType.f64 and target in SMALL_FLOATS:
             value, source, a = _narrow_f64(o, value), DType.f32, "float"
         opcode = "fpext" if b == "double" else "fptrunc"
