@@ -118,12 +118,13 @@ class TaskFacts:
     def exclusive_accums(self) -> frozenset[Var]:
         """References whose accumulations are all into elements of the iteration's own."""
         memory = TaskMemory(self.task, self.forms)
+        alone = memory.iterations is not None and memory.iterations.count == 1
         found: set[Var] = set()
         for ref, eqns in self.effects.items():
             accums = [e for e in eqns if e.primitive is ACCUM]
             if not accums or any(e.primitive is ATOMIC for e in eqns):
                 continue
-            if is_comparable(ref) and self.task.index is not None and memory.are_apart(accums):
+            if is_comparable(ref) and self.task.index is not None and (alone or memory.are_apart(accums)):
                 found.add(ref)
         return frozenset(found)
 

@@ -14,6 +14,7 @@ from lowering.simd.lane_facts import LaneFacts, is_quiet
 from lowering.simd.rows import find_row
 from lowering.simd.strips import in_strips
 from qdtrace.analysis.cost import accesses, operations
+from qdtrace.analysis.index.trips import trip_count
 from qdtrace.analysis.uniformity import analyse_uniformity
 from qdtrace.frozen import frozen
 from qdtrace.ir.primitives import LOAD
@@ -86,6 +87,8 @@ def choose_shape(lanes: LaneFacts, target: Target, options: EmitOptions, sums: S
     while width > 2 and (lanes.cached_bytes * width > PRIVATE_BUDGET or facts.private_bytes * width > STREAMED_BUDGET):
         width //= 2
     along = along_one_lane(lanes, sums, target, options.fast_math) if sums is not None else {}
+    if trip_count(facts.task.start, facts.task.stop) == 1 and not (options.vectorize or wanted):
+        return Shape(1, 1, None, f"one iteration{_lengths(along)}", {loop.eqn: loop for loop in along})
     if _one_lane(lanes, target, options, width, {loop.eqn: cycles for loop, cycles in along.items()}):
         how = f"one lane at a time{_lengths(along)}: vectors would wait in nested loops, branches and gathers"
         return Shape(1, 1, None, how, {loop.eqn: loop for loop in along})

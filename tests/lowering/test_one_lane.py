@@ -118,6 +118,58 @@ def test_inner_loops_of_one_lane_run_in_vectors(target: str) -> None:
         same_bits(got[0], evaluate(made, arguments())[0])
 
 
+ROWS = """
+program p(ends: ref[i32,41], col: ref[i32,90], value: ref[f32,90], dense: ref[f32,9x32])
+  buffer out: ref[f32,40x32] = 0.0:f32
+  range_for i in 0:i32 : 40:i32
+    j: i32 = add i 1:i32
+    a: i32 = load ends i
+    b: i32 = load ends j
+    for k in a : b : 1:i32
+      c: i32 = load col k
+      v: f32 = load value k
+      for n in 0:i32 : 32:i32 : 1:i32
+        d: f32 = load dense c n
+        w: f32 = mul v d
+        accum[op=add] out w i n
+  return out
+"""
+
+
+@pytest.mark.parametrize("target", ["avx512", "avx2", "portable"])
+def test_loops_along_rows_that_lanes_differ_in(target: str) -> None:
+    """A sparse matrix times a dense one: a lane's rows are its own, and each is a few vectors."""
+    made, rng = parse_program(ROWS), np.random.default_rng(0)
+    reason = plan_task(made.tasks[0], Target.named(target)).reason
+    assert ONE in reason
+    assert "vectors along its loops" in reason
+    ends = np.array([*np.sort(rng.integers(0, 90, 40)), 90], np.int32)
+    matrix = [rng.integers(0, 9, shape).astype(np.float32) for shape in (90, (9, 32))]
+    args = [ends, rng.integers(0, 9, 90).astype(np.int32), *matrix]
+    same_bits(execute(made, args, target)[0], evaluate(made, args)[0])
+
+
+ALONE = """
+program p(at: ref[i32,40], x: ref[f32,40], y: ref[f32,40])
+  range_for i in 3:i32 : 4:i32
+    for k in 0:i32 : 40:i32 : 1:i32
+      a: i32 = load at k
+      accum[op=add] x 1.5:f32 a
+      b: f32 = load x k
+      store y b k
+  return x, y
+"""
+
+
+def test_one_iteration_is_scalar_code_without_locks() -> None:
+    """`for _ in qd.range(1)` around a loop whose trips meet: sums in order, in memory."""
+    made = parse_program(ALONE)
+    assert plan_task(made.tasks[0], Target.named("avx512")).reason == "one iteration"
+    args = [np.arange(40, dtype=np.int32)[::-1] // 2, *(np.zeros(40, np.float32) for _ in range(2))]
+    for got, want in zip(execute(made, args, "avx512"), evaluate(made, args), strict=True):
+        same_bits(got, want)
+
+
 def test_the_option_decides() -> None:
     task = program().tasks[0]
     forced = plan_task(task, Target.named("avx512"), EmitOptions(vectorize=False))

@@ -92,7 +92,7 @@ def reason(program: Program, target: str = "avx512") -> str:
 @pytest.mark.parametrize("n", SIZES)
 def test_rows_of_every_length(n: int, longest: int) -> None:
     program = rows(n)
-    assert is_refilled(program)
+    assert is_refilled(program) == (n != 1)  # which is scalar code, if nobody asks for vectors
     agrees(program, arguments(n, longest), TARGETS, vectors=(None, 1, 2, 4))
 
 
