@@ -18,7 +18,7 @@ from qdtrace.tensors.memory import arrays_of, tensors_of
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from qdtrace.tensors.derived import Derived, Rule
 
@@ -72,30 +72,20 @@ class Call:
         if self.forward is not None:
             count = len(self.forward.places)
             return self.forward.gradients(tensors[:count], tensors[count:])
-        try:
-            leaves = self._operands(None, tensors)
-            if self.wanted:
-                results, self.kept, self.rule = self.derived.values_and_rule(self.wanted)(*leaves)
-            else:
-                results = self.derived.values(*leaves)
-            found, self.tree = _taken_apart(results)
-            return _awaited(found, tensors)
-        except Exception as error:
-            if (failure := _ours(error)) is None:
-                raise
-            raise failure from None
+        leaves = self._operands(None, tensors)
+        if not self.wanted:
+            results, self.tree, _ = _called(self.derived.values, leaves, tensors)
+            return results
+        compiled = self.derived.values_and_rule(self.wanted)
+        results, self.tree, (self.kept, self.rule) = _called(compiled, leaves, tensors, has_more=True)
+        return results
 
     def gradients(self, tensors: Sequence[Any], cotangents: Sequence[Any]) -> tuple[Any, ...]:
         """Returns the gradients by the arguments in `wanted`, by the rule. Raises as `run`."""
         assert self.rule is not None
-        try:
-            read = self._operands(again := self.rule.again, tensors, cotangents)
-            found = self.rule.gradients(*read[: len(again)], *self.kept, *read[len(again) :])
-            return _awaited(found, [*tensors, *cotangents])
-        except Exception as error:
-            if (failure := _ours(error)) is None:
-                raise
-            raise failure from None
+        read = self._operands(again := self.rule.again, tensors, cotangents)
+        operands = (*read[: len(again)], *self.kept, *read[len(again) :])
+        return _called(self.rule.gradients, operands, [*tensors, *cotangents])[0]
 
     def _operands(
         self, chosen: Sequence[int] | None, tensors: Sequence[Any], more: Sequence[Any] = ()
@@ -123,17 +113,28 @@ def run(derived: Derived, tensors: Sequence[Any]) -> tuple[tuple[Any, ...], Any]
     if is_recorded:
         call = Call(derived, (None,) * len(tensors), range(len(tensors)))  # torch says how long a tensor lives
         return call.on(*tensors), call.tree
+    results, tree, _ = _called(derived.values, arrays_of(tensors), tensors)
+    return results, tree
+
+
+def _called(
+    function: Callable[..., Any], operands: Sequence[Any], tensors: Sequence[Any], *, has_more: bool = False
+) -> tuple[tuple[Any, ...], Any, Sequence[Any]]:
+    """Returns the results of a compiled function as tensors, their structure, and what it returns beside results.
+
+    `tensors` are those that the operands were made of. Raises QdError of what the function refuses, and of its checks.
+    """
     try:
-        found, tree = _taken_apart(derived.values(*arrays_of(tensors)))
-        return _awaited(found, tensors), tree
+        results = function(*operands)
+        more: Sequence[Any] = ()
+        if has_more:
+            results, *more = results
+        arrays, tree = ((results,), None) if isinstance(results, jax.Array) else jax.tree.flatten(results)
+        return _awaited(arrays, tensors), tree, more
     except Exception as error:
-        if (failure := _ours(error)) is None:
+        if (failure := failure_in(error)) is None:
             raise
-        raise failure from None
-
-
-def _taken_apart(results: Any) -> tuple[Sequence[jax.Array], Any]:
-    return ((results,), None) if isinstance(results, jax.Array) else jax.tree.flatten(results)
+        raise failure.with_traceback(None) from None
 
 
 def _awaited(arrays: Sequence[jax.Array], tensors: Sequence[Any]) -> tuple[Any, ...]:
@@ -144,12 +145,6 @@ def _awaited(arrays: Sequence[jax.Array], tensors: Sequence[Any]) -> tuple[Any, 
     if failures.glance() != failures.fine:
         failures.raise_failures()
     return tensors_of(arrays, is_on_host, [t.data_ptr() for t in tensors])
-
-
-def _ours(error: Exception) -> Exception | None:
-    """Returns the QdError that an error of XLA stands for, if it does for one."""
-    failure = failure_in(error)
-    return failure and failure.with_traceback(None)
 
 
 class _Differentiated(torch.autograd.Function):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ class Layer(Wrapped[..., Any]):
         self._function = f if is_compiled else jit(f, static_argnums=static_argnums, static_argnames=static_argnames)
         self._static = Static(f, static_argnums, static_argnames)
         self._has_static = bool(self._static)
+        self._arguments = f, static_argnums, static_argnames
         self._derived: dict[Hashable, Derived] = {}
         self._last: tuple[Any, Derived | None] = (None, None)
         """Options of a call of tensors alone, and the function that it ran."""
@@ -89,6 +91,19 @@ class Layer(Wrapped[..., Any]):
 
         return of_leaves
 
+    def __reduce__(self) -> Any:
+        """Returns the name of a decorated function, and how to make the layer of another one."""
+        named: Any = sys.modules.get(self.__module__)
+        for name in getattr(self, "__qualname__", "").split("."):
+            named = getattr(named, name, None)
+        return super().__reduce__() if named is self else (Layer, self._arguments)
+
+    def __deepcopy__(self, _: object) -> Layer:
+        return self  # as Python's functions: a copy would compile again
+
+    def __copy__(self) -> Layer:
+        return self
+
     def __repr__(self) -> str:
         return f"<qd.torch {self._function!r}>"
 
@@ -111,7 +126,9 @@ def _without_tensors(leaves: Sequence[Any]) -> list[Any]:
             raise TraceTypeError.here(
                 f"qd.torch: an argument needs to be a tensor, an array, a number or a pytree of them, got "
                 f"{type(x).__name__}",
-                help="make it static: qd.torch(f, static_argnames=...)",
+                help="call the layer in a function that torch.fx.wrap names"
+                if isinstance(x, torch.fx.Proxy)
+                else "make it static: qd.torch(f, static_argnames=...)",
             )
         is_kept = isinstance(x, np.ndarray) and torch.is_grad_enabled()
         others.append(None if isinstance(x, Tensor) else x.copy() if is_kept else x)

@@ -25,6 +25,15 @@ if TYPE_CHECKING:
 
 torch: Any = import_module("torch")
 dlpack: Any = import_module("torch.utils.dlpack")
+python_dispatch: Any = import_module("torch.utils._python_dispatch")
+_count_of_modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
+_tracing = getattr(torch._C, "_get_tracing_state", lambda: None)
+_RECORDERS = {
+    "ProxyTorchDispatchMode": "make_fx (of torch.func.linearize, torch.export)",
+    "FakeTensorMode": "FakeTensorMode (of torch.export)",
+    "FunctionalTensorMode": "FunctionalTensorMode (of torch.export)",
+}
+"""Modes in which operations are recorded, or computed without elements, by the names of their classes."""
 _of_capsule = getattr(torch._C, "_from_dlpack", dlpack.from_dlpack)
 """Returns the tensor of a capsule; the public function looks for more than capsules first."""
 _WIDE = {
@@ -58,8 +67,10 @@ def _is_on_cpu() -> bool:
 def arrays_of(tensors: Sequence[Any]) -> Sequence[jax.Array | np.ndarray]:
     """Returns arrays on the memory of tensors, for operands of a compiled function; see `array_of`.
 
-    Raises BackendError if they are on several devices.
+    Raises BackendError if they are on several devices, and TraceTypeError while torch records its operations.
     """
+    if _count_of_modes() or _tracing() is not None:
+        _refuse_recording()
     read = _READ_BY.get(_settings(), ()) if _is_on_cpu() else ()
     found: list[np.ndarray] = []
     try:
@@ -81,6 +92,20 @@ def arrays_of(tensors: Sequence[Any]) -> Sequence[jax.Array | np.ndarray]:
     return [array_of(t) for t in tensors]
 
 
+def _refuse_recording() -> None:
+    """Raises TraceTypeError while torch records operations, of which a call is none: its result would be a constant."""
+    names = [type(mode).__name__ for mode in python_dispatch._get_current_dispatch_mode_stack()]
+    recorder = next((_RECORDERS[name] for name in names if name in _RECORDERS), None)
+    recorder = recorder or (_tracing() is not None and "torch.jit.trace")
+    if recorder:
+        raise TraceTypeError.here(
+            f"qd.torch: {recorder} records operations of torch, and a call of a layer is none: its result would be a "
+            "constant",
+            help="torch.func.jvp in place of torch.func.linearize; call the layer outside of what is recorded, or use "
+            "torch.compile, which breaks its graph there",
+        )
+
+
 def array_of(tensor: Any) -> jax.Array:
     """Returns an array on the memory of a tensor, or of a contiguous copy where its strides leave gaps.
 
@@ -99,6 +124,9 @@ def array_of(tensor: Any) -> jax.Array:
         if not tensor.is_contiguous():
             tensor = tensor.contiguous()
         if tensor.is_cpu:
+            is_fake = tensor.untyped_storage().device.type == "meta"  # its address would be told with a warning
+            if is_fake or (tensor.numel() and not tensor.data_ptr()):  # DLPack would read at that address
+                raise BufferError("it has no memory")
             return array_of_capsule(dlpack.to_dlpack(tensor))
         return jax.dlpack.from_dlpack(tensor)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import re
 from contextlib import contextmanager
 from pathlib import Path
@@ -392,6 +393,24 @@ def test_a_module_with_a_layer_is_copied() -> None:
     assert net.weight.grad is None
 
 
+@qd.torch
+def of_a_decorated_function(x):
+    return x * 2
+
+
+of_another_object = qd.torch(waves)
+
+
+def test_layers_are_pickled_by_their_name_or_with_their_function() -> None:
+    assert pickle.loads(pickle.dumps(of_a_decorated_function)) is of_a_decorated_function
+    again = pickle.loads(pickle.dumps(of_another_object))
+    x = drawn(14, 5, dtype=torch.float32)
+    assert again is not of_another_object
+    assert torch.equal(again(x, x), of_another_object(x, x))
+    for layer in (of_a_decorated_function, of_another_object):
+        assert copy.deepcopy(layer) is copy.copy(layer) is layer  # it stays compiled
+
+
 def test_what_a_function_tells_is_told() -> None:
     @qd.torch
     @qd.jit
@@ -455,6 +474,87 @@ def test_a_check_that_fails_is_an_error_of_the_call() -> None:
     for x in (torch.ones(3), torch.ones(3, requires_grad=True)):
         with refused(qd.CheckError, "small", "in iteration 0"):
             checked(x)
+
+
+RECORDERS: dict[str, Any] = {
+    "linearize": lambda f, x: torch.func.linearize(f, x)[1](x),
+    "make_fx": lambda f, x: make_fx(f)(x)(x + 1),
+    "make_fx of a backward": lambda f, x: make_fx(torch.func.grad(total(f)))(x),
+    "make_fx of a function of nothing": lambda f, x: make_fx(lambda x: x + qd.torch(lambda: jnp.ones(3))())(x),
+    "fake tensors": lambda f, x: in_fake_mode(lambda: f(torch.ones(3))),
+    "a tensor in a mode of fake ones": lambda f, x: in_fake_mode(lambda: f(x)),
+    "export": lambda f, x: torch.export.export(Around(f), (x,), strict=False),
+    "jit.trace": lambda f, x: torch.jit.trace(f, (x,)),
+}
+
+
+def make_fx(f: Any) -> Any:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    return make_fx(f)
+
+
+def in_fake_mode(f: Any) -> Any:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        return f()
+
+
+class Around(torch.nn.Module):
+    def __init__(self, f: Any) -> None:
+        super().__init__()
+        self.f = f
+
+    def forward(self, x: Any) -> Any:
+        return self.f(x)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", RECORDERS)
+def test_what_records_operations_is_refused_as_a_call_would_be_a_constant(name: str) -> None:
+    with refused(qd.TraceTypeError, "records operations of torch", "would be a constant"):
+        RECORDERS[name](qd.torch(lambda x: x**2), torch.ones(3))
+
+
+def test_a_backward_that_is_recorded_is_refused() -> None:
+    x = torch.ones(3, requires_grad=True)
+    squares = qd.torch(lambda x: x**2)(x)
+    with refused(qd.TraceTypeError, "would be a constant"):
+        make_fx(lambda g: torch.autograd.grad(squares, x, g)[0])(torch.ones(3))
+
+
+class Empty(torch.Tensor):
+    """A tensor that wraps others and has no memory of its own."""
+
+    @staticmethod
+    def __new__(cls) -> Any:
+        return torch.Tensor._make_wrapper_subclass(cls, (3,))
+
+    @classmethod
+    def __torch_dispatch__(cls, *_: object) -> Any:
+        return cls()
+
+
+@pytest.mark.parametrize("make", [Empty, lambda: in_fake_mode(lambda: torch.ones(3))], ids=["wrapper", "fake"])
+@pytest.mark.parametrize("wants_gradient", [False, True])
+def test_tensors_without_memory_are_refused(make: Callable[[], Any], wants_gradient: bool) -> None:
+    x = make().requires_grad_(wants_gradient)
+    with refused(qd.TraceTypeError, "cannot be read: it has no memory"):
+        qd.torch(lambda x: x)(x)
+
+
+def test_symbolic_traces_are_told_how_to_keep_the_call() -> None:
+    layer = qd.torch(lambda x: x)
+    with refused(qd.TraceTypeError, "got Proxy", "torch.fx.wrap"):
+        torch.fx.symbolic_trace(lambda x: layer(x))
+
+
+def test_modes_that_count_operations_are_none_of_those() -> None:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False):
+        assert qd.torch(lambda x: x * 2)(torch.ones(3)).tolist() == [2, 2, 2]
 
 
 @pytest.mark.full
