@@ -71,7 +71,7 @@ class Loop(StrictAttributes, Generic[Item]):
         frame = user_frame()
         loc = frame_loc(frame)
         key = context.new_key(loc)
-        if key in context.left_out:
+        if key in context.left_out or self._is_empty():
             return
         region = OpenRegion(self.kind, self._noun, loc, new_uid(), self._is_parallel(context), key)
         watched = None if in_kernel else frame
@@ -127,6 +127,11 @@ class Loop(StrictAttributes, Generic[Item]):
         yield from self._trip(context, region, self._given(region, index))
         context.watching, context.again = True, None
         emit(markers.again_end_p, uid=region.uid, grown=context.state.restore())
+
+    def _is_empty(self) -> bool:
+        """Returns whether the trace knows that there are no iterations. As with Python's `range`, the body is not run:
+        an element of an array without any, which it may read, is an error while tracing."""
+        return False
 
     def _first_index(self) -> Bound:
         return np.int32(0)
@@ -190,6 +195,12 @@ class Range(Loop[Item]):
                 help="leave it out: nothing is kept from one iteration to the next, so it would bound nothing",
             )
         return emit(markers.loop_begin_p, *self._bounds, uid=region.uid, loc=region.loc, hints=self._hints)
+
+    def _is_empty(self) -> bool:
+        start, stop, step = self._bounds[:3]
+        if not (isinstance(start, np.integer) and isinstance(stop, np.integer) and isinstance(step, np.integer)):
+            return False
+        return not builtins.range(int(start), int(stop), int(step))
 
     def _first_index(self) -> Bound:
         return self._bounds[0]
