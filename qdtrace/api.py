@@ -337,7 +337,7 @@ class Jitted(Wrapped[P, R_co]):
         """A call from another function that is being traced."""
         context = get_current()
         assert context is not None
-        if (context.in_thread or context.inlines) and (inlining := context.inlining()) is not None:
+        if (context.in_thread or context.inlines) and (inlining := context.inlining(self)) is not None:
             with inlining:
                 return run_inlined(self._function, args, kwargs, context)
         args, kwargs = as_values((args, kwargs))

@@ -365,16 +365,16 @@ def _levels(mapping: Mapping, args: Any, kwargs: Any, context: TraceContext, nam
 def _probe(f: Callable[..., Any], args: Any, kwargs: Any, context: TraceContext, names: tuple[Any, ...]) -> _Levels:
     """Traces a function of one element; returns its shapes, or the levels of the only `qd.vmap` that it calls.
 
-    It runs as in the later loop, so objects of one iteration (`qd.local`) may be made in it. It runs again if a
-    function of `qd.jit` that it calls can be no part of a loop.
+    It runs as in the later loop, so objects of one iteration (`qd.local`) may be made in it. It runs again for
+    each function of `qd.jit` that it calls and that can be no part of a loop.
     """
     whole = WholeCalls(len(context.regions) + 1)
     while True:
-        known, whole.count = len(whole.numbers), 0
+        known = len(whole.functions)
         try:
             return _probed(f, args, kwargs, context, names, whole)
         except Exception:
-            if len(whole.numbers) == known:
+            if len(whole.functions) == known:
                 raise
             context.error = None
 

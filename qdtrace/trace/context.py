@@ -64,25 +64,22 @@ class WholeCalls:
 
     depth: int
     """Regions that are open where a lane begins; in a loop or condition of a lane a call is a part of that."""
-    numbers: set[int] = field(default_factory=set[int])
-    """Their numbers among all calls of such functions, in the order of the trace."""
-    count: int = 0
-    """Calls met so far in this trace."""
+    functions: set[object] = field(default_factory=set[object])
+    """The functions: of one that fails once all calls are left whole, as each trace may change Python state."""
 
-    def taken_in(self) -> AbstractContextManager[None] | None:
-        """Returns a block that makes the next call a part of the lane; None if it is not to be one."""
-        number, self.count = self.count, self.count + 1
-        return None if number in self.numbers else self._noted(number)
+    def taken_in(self, function: object) -> AbstractContextManager[None] | None:
+        """Returns a block that makes a call of a function a part of the lane; None if it is not to be one."""
+        return None if function in self.functions else self._noted(function)
 
     @contextlib.contextmanager
-    def _noted(self, number: int) -> Generator[None]:
-        """Notes a call that fails in this block, unless one inside of it has."""
-        known = len(self.numbers)
+    def _noted(self, function: object) -> Generator[None]:
+        """Notes the function whose call fails in this block, unless one inside of it has."""
+        known = len(self.functions)
         try:
             yield
         except Exception:
-            if len(self.numbers) == known:
-                self.numbers.add(number)
+            if len(self.functions) == known:
+                self.functions.add(function)
             raise
 
 
@@ -197,10 +194,10 @@ class TraceContext:
         """True inside a `qd.range`: the code is that of one iteration."""
         return any(r.kind == "for" for r in self.regions)
 
-    def inlining(self) -> AbstractContextManager[None] | None:
+    def inlining(self, function: object) -> AbstractContextManager[None] | None:
         """Returns a block that makes a call a part of this trace; None if a lane calls the function as it is."""
         whole = self.whole_calls
-        return whole.taken_in() if whole and len(self.regions) == whole.depth else contextlib.nullcontext()
+        return whole.taken_in(function) if whole and len(self.regions) == whole.depth else contextlib.nullcontext()
 
     def open(self, region: OpenRegion) -> None:
         """Enters a region."""

@@ -292,6 +292,35 @@ def test_one_that_makes_buffers_is_refused_in_a_loop() -> None:
     assert jax.vmap(squares)(ROWS).sum(1).tolist() == [5, 50]
 
 
+def test_lanes_are_traced_once_more_for_each_function_that_makes_buffers() -> None:
+    """Each trace may change Python state, so calls of one function are left whole together."""
+    traced: list[int] = []
+
+    def lane(row):
+        traced.append(len(traced))
+        return squares(squares(squares(row)))
+
+    made = qd.vmap(lane)(ROWS)
+    assert len(traced) == 2
+    np.testing.assert_array_equal(made, jax.vmap(squares)(jax.vmap(squares)(jax.vmap(squares)(ROWS))))
+
+
+def test_a_program_that_was_compiled_before_is_refused_in_a_loop() -> None:
+    traced_before = jax.jit(squares)
+    traced_before(ROWS[0])
+
+    @qd.jit
+    def loop(rows):
+        out = qd.zeros(rows.shape[0])
+        for i in qd.range(rows.shape[0]):
+            out[i] = traced_before(jnp.stack([rows[i, 0], rows[i, 1], 1.0])).sum()
+        return out
+
+    with pytest.raises(qd.UnsupportedError, match=r"a program of its own.* is called in a loop or lane") as caught:
+        loop(ROWS)
+    assert "jax.vmap(f)(rows)" in str(caught.value)
+
+
 def two_factors(x):
     return x * 1.2 * 1.3
 

@@ -281,6 +281,13 @@ class Importer(MemoryOps):
 
     def _no_rule(self, eqn: JaxprEqn) -> UnsupportedError:
         name = eqn.primitive.name
+        if name.startswith("qd_"):  # of a function that a `jax.jit` around it has traced before, outside of loops
+            return UnsupportedError(
+                "a program of its own, of a function of qd.jit that was traced before, is called in a loop or lane",
+                loc=eqn_loc(eqn, self.here()),
+                help="call it for all elements at once, jax.vmap(f)(rows), outside of the loop; a function that makes "
+                "no buffers can be a part of the loop, if no jax.jit is around it",
+            )
         return UnsupportedError(
             f"the JAX primitive `{name}` has no import rule",
             loc=eqn_loc(eqn, self.here()),
