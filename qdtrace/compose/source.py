@@ -25,7 +25,7 @@ from qdtrace.trace import compat
 from qdtrace.trace.derivative_rules import rule_on_the_way
 from qdtrace.trace.dtypes import is_x64
 from qdtrace.trace.inlined_rules import has_own_primal
-from qdtrace.trace.markers import for_p
+from qdtrace.trace.markers import MARKERS, for_p
 from qdtrace.trace.structure import named
 from qdtrace.trace.tangents import along
 
@@ -157,6 +157,19 @@ class Source:
     def _equations(self) -> list[JaxprEqn]:
         return [s.item for s in self.steps]
 
+    def _joined(self) -> list[list[Step]]:
+        """Returns the steps in groups that JAX differentiates at once: runs of array code, which take longer alone."""
+        joined: list[list[Step]] = []
+        has_array_code, was_array_code = self.another().array_tasks is not None, False
+        for step in self.steps:
+            is_array_code = has_array_code and step.item.primitive not in MARKERS
+            if is_array_code and was_array_code and step.conditions == joined[-1][0].conditions:
+                joined[-1].append(step)
+            else:
+                joined.append([step])
+            was_array_code = is_array_code
+        return joined
+
     def _made_along(self, mask: Mask) -> Source:
         if self.unknown is not None:
             raise self.unknown
@@ -175,15 +188,16 @@ class Source:
         kept = (*self.results, *self.primal, *(v for names in self.lower for v in names))
         results = [v for v in kept if v is not None]
         used = [v for s in self.steps for v in s.conditions if not is_literal(v)] + results
-        groups, walk = along([[step.item] for step in self.steps], tangents, memory, used)
+        joined = self._joined()
+        groups, walk = along([[s.item for s in steps] for steps in joined], tangents, memory, used)
         for var, content in self.memory.items():
             if var in tangents:
                 memory[tangents[var]] = _twin(content, given)
         if any(isinstance(c, compat.Tracer) for c in walk.constants.values()):
             raise _traced_value(f"the derivative rule of `{'`, `'.join(self.rules()) or 'a function'}`")
         steps = [
-            Step(item, tuple(named(step.conditions, walk.renamed)))
-            for step, items in zip(self.steps, groups, strict=True)
+            Step(item, tuple(named(before[0].conditions, walk.renamed)))
+            for before, items in zip(joined, groups, strict=True)
             for item in items
         ]
 
