@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from qdtrace.compose.array_tasks import ArrayTasks, may_copy, snapshot
+from qdtrace.compose.array_scatters import JOINED, scatter_plan
+from qdtrace.compose.array_tasks import ArrayTasks, assigned, may_assign, may_copy, snapshot
 from qdtrace.compose.by_xla import by_xla
 from qdtrace.compose.inlining import Inlining
 from qdtrace.compose.jaxprs import is_literal
@@ -21,7 +22,7 @@ from qdtrace.trace import compat
 from qdtrace.trace.dtypes import accumulated
 from qdtrace.trace.importer.reductions import combiner, neutral
 from qdtrace.trace.importer.values import rank0
-from qdtrace.trace.markers import MARKERS, alloc_p, buffer_p, for_p, read_p
+from qdtrace.trace.markers import MARKERS, alloc_p, assign_p, buffer_p, for_p, read_p
 from qdtrace.trace.physical import is_pair
 from qdtrace.trace.rows import ELEMENTWISE
 
@@ -385,6 +386,9 @@ def _gather(tasks: ArrayTasks) -> Plan:
     return _mapped(tasks, row, [False, True])
 
 
+_rule("scatter", *JOINED)(scatter_plan)
+
+
 @_rule("dynamic_slice")
 def _dynamic_slice(tasks: ArrayTasks) -> Plan:
     eqn = tasks.eqn
@@ -466,6 +470,8 @@ def again(stager: Stager, item: JaxprEqn) -> None:
         stager.rule_of(item)(stager, item)
     elif item.primitive is read_p and may_copy(item):
         snapshot(stager, item)
+    elif item.primitive is assign_p and may_assign(stager, item):
+        assigned(stager, item)
     elif item.primitive in MARKERS:
         stager.serial(item)
     else:

@@ -46,6 +46,20 @@ def snapshot(stager: Stager, read: JaxprEqn) -> None:
     stager.segment.note(read, stager.conditions)
 
 
+def assigned(stager: Stager, assign: JaxprEqn) -> None:
+    """Stages an assignment of a buffer's whole content as a copy, by a task."""
+    state, value = stager.buffer_of(assign), assign.invars[1]
+    ref = stager.segment.ref(state)
+    ArrayTasks(stager, assign).rows(state.shape[0], lambda row: row.store(ref, row.of(row.whole(value))))
+    stager.segment.note(assign, stager.conditions)
+
+
+def may_assign(stager: Stager, assign: JaxprEqn) -> bool:
+    """Returns whether an assignment of a buffer's whole content may be a copy by a task."""
+    aval = assign.invars[1].aval
+    return bool(aval.shape) and 0 not in aval.shape and not is_pair(aval) and not stager.conditions
+
+
 def filled(stager: Stager, maker: JaxprEqn, state: BufferState) -> None:
     """Stages what memory begins with that is made of a value of the open segment."""
     tasks, ref = ArrayTasks(stager, maker), stager.segment.ref(state)
@@ -135,10 +149,11 @@ class Row:
     def accumulate(self, ref: Var, value: Value, op: str) -> None:
         """Joins a value to the content of memory of its shape."""
 
-        def join(element: Any, at: Sequence[Atom]) -> None:
-            self.importer.emit("accum", ref, only(element), *at, op=op)
+        self.each(value, lambda element, at: self.join(ref, element, at, op))
 
-        self.each(value, join)
+    def join(self, ref: Var, element: Any, at: Sequence[Atom], op: str) -> None:
+        """Joins an element to that of memory."""
+        self.importer.emit("accum", ref, only(element), *at, op=op)
 
 
 @frozen(eq=False)

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdtrace.compose.array_rules import again, array_code
-from qdtrace.compose.array_tasks import filled, is_made, may_copy, snapshot
+from qdtrace.compose.array_tasks import assigned, filled, is_made, may_assign, may_copy, snapshot
 from qdtrace.compose.by_xla import by_xla
 from qdtrace.compose.derived_later import register
 from qdtrace.compose.donation import pair_results
@@ -247,6 +247,9 @@ def _read(stager: Stager, eqn: JaxprEqn) -> None:
 
 def _assign(stager: Stager, eqn: JaxprEqn) -> None:
     """Stages an assignment of a buffer's whole content."""
+    if stager.array_tasks and may_assign(stager, eqn):
+        assigned(stager, eqn)
+        return
     stager.replace_content(stager.buffer_of(eqn), physical(stager.value(eqn.invars[1])))
 
 

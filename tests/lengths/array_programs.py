@@ -67,6 +67,18 @@ def _with_bools(x: Any) -> Any:
     return large.any(), large.all(), large.sum(), ~large, jnp.where(large, 1, jnp.arange(x.shape[0]))
 
 
+def _placed(x: Any) -> Any:
+    """Places that an array does not have, at both of its ends: without them, and put at the ends."""
+    places, zeros = x.astype(jnp.int32) * 2 - 6, jnp.zeros(x.shape[0], x.dtype)
+    return halved(zeros.at[places].add(x, mode="drop")), zeros.at[places].max(x, mode="clip")
+
+
+def _updated_rows(x: Any) -> Any:
+    m = jnp.stack([x, 2 * x], 1)
+    k = x.astype(jnp.int32) % 5
+    return halved(x), m.at[k].add(m), m.at[k].set(2 * m), m.at[1:].set(m[:-1]), m.at[0].set(7)
+
+
 EXACT: dict[str, Callable[[Any], Any]] = {
     "sum in front": lambda x: halved(x + jnp.sum(x)),
     "sum behind": lambda x: jnp.sum(4 * jnp.floor(halved(x) * 8)),
@@ -86,6 +98,15 @@ EXACT: dict[str, Callable[[Any], Any]] = {
     "integers": lambda x: halved(x) + jnp.sum(x.astype(jnp.int32) % 3) + jnp.prod(jnp.sign(x)),
     "columns": lambda x: halved((x[:, None] + jnp.arange(3.0)).reshape(x.shape[0], 3).sum(1)),
     "activations": lambda x: jax.nn.relu(halved(x) - 0.75),
+    "a part set": lambda x: halved(halved(x).at[1:-1].set(3) * 2),
+    "a part added": lambda x: halved(jnp.asarray(x).at[1:].add(x[:-1])),
+    "elements set": lambda x: halved(halved(x).at[x.astype(jnp.int32) % 4].set(x)),
+    "elements added": lambda x: jnp.zeros_like(x).at[jnp.arange(x.shape[0]) // 2].add(halved(x)),
+    "one element": lambda x: halved(x).at[-1].add(x[0]),
+    "segments": lambda x: halved(jax.ops.segment_sum(x, jnp.arange(x.shape[0]) // 2, num_segments=4)),
+    "histogram": lambda x: (halved(x), jnp.bincount(x.astype(jnp.int32), length=10)),
+    "placed": _placed,
+    "updated rows": _updated_rows,
     "copied": _twice,
     "filled": _filled,
     "overwritten": _overwritten,

@@ -17,6 +17,8 @@ from tests.lengths.test_any_length import added, met, same_bits
 
 pytestmark = pytest.mark.cpu
 FIRST = (6, 7, 11, 13, 8, 16, 32, 9, 17)  # three are powers of two, by which divisions are products: another program
+COMPILED_FOR_EACH = {"bools", "placed", "running extremes", "sum behind", "taken", "updated rows"}
+"""Functions without a gradient, or whose gradient is compiled for each length."""
 LENGTHS = (10, 15, 20, 64, 66, 97, 1000)
 
 
@@ -56,7 +58,7 @@ def test_values_with_rounded_sums(name: str) -> None:
 
 @pytest.mark.full
 @pytest.mark.sample(6, full=3)
-@pytest.mark.parametrize("name", sorted({*EXACT, *ROUNDED} - {"bools", "sum behind", "taken", "running extremes"}))
+@pytest.mark.parametrize("name", sorted({*EXACT, *ROUNDED} - COMPILED_FOR_EACH))
 def test_gradients(name: str) -> None:
     f = {**EXACT, **ROUNDED}[name]
 
