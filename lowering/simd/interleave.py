@@ -42,6 +42,36 @@ def pick(f: LaneFrame, kind: str, sources: Sequence[str], wanted: Sequence[int])
     return total
 
 
+def apart(f: LaneFrame, kind: str, parts: list[str], number: int) -> str:
+    """Returns component `number` of records that lie one after another in as many vectors as records have elements.
+
+    Each step keeps every other element of neighbouring vectors, those of the even components or those of the odd ones,
+    which are records of half the size. Components share steps.
+    """
+
+    def every_other(pair: tuple[str, str], odd: int) -> str:
+        order = [2 * n + odd for n in range(f.width)]
+        return f.cached(("apart", pair, odd), lambda: shuffled(f, f.lanes.of(kind), pair, order))
+
+    while len(parts) % 2 == 0:
+        parts = [every_other(pair, number % 2) for pair in zip(parts[::2], parts[1::2], strict=True)]
+        number //= 2
+    return pick(f, kind, parts, [number + len(parts) * n for n in range(f.width)]) if len(parts) > 1 else parts[0]
+
+
+def together(f: LaneFrame, kind: str, columns: list[str]) -> list[str]:
+    """Returns the vectors in which records lie one after another, given a vector of each component (`apart`)."""
+    size, width = len(columns), f.width
+    if size == 1:
+        return columns
+    if size % 2:
+        places = (range(k * width, (k + 1) * width) for k in range(size))
+        return [pick(f, kind, columns, [e % size * width + e // size for e in some]) for some in places]
+    halves = zip(together(f, kind, columns[::2]), together(f, kind, columns[1::2]), strict=True)
+    orders = [[n // 2 + n % 2 * width for n in range(first, first + width)] for first in (0, width)]
+    return [shuffled(f, f.lanes.of(kind), pair, order) for pair in halves for order in orders]
+
+
 def _masks(f: LaneFrame, mask: str, stride: int) -> list[str]:
     """Returns the mask of records as masks of their elements, vector by vector."""
     width = f.width
@@ -73,7 +103,7 @@ def load_component(f: LaneFrame, ref: GlobalMemory, address: Address, mask: Mask
         parts = [f.cached((*key, k), lambda k=k: load(k)) for k in range(stride)]
     else:
         parts = [load(k) for k in range(stride)]
-    return pick(f, MEMORY[ref.type.dtype], parts, [number + stride * n for n in range(width)])
+    return apart(f, MEMORY[ref.type.dtype], parts, number)
 
 
 def plan_stores(f: LaneFrame, eqns: Sequence[Eqn]) -> list[Step]:
@@ -122,8 +152,6 @@ def _write_records(f: LaneFrame, ref: GlobalMemory, stores: dict[int, tuple[Addr
     for v in range(f.vectors):
         sources = [stores[c][1][v] for c in range(stride)]
         masks = _masks(f, f.mask.vectors[v], stride) if f.mask.vectors is not None else [None] * stride
-        for k in range(stride):
-            wanted = [e % stride * width + e // stride for e in range(k * width, (k + 1) * width)]
-            shift = v * width * stride - number + k * width
-            parts.append((shift, pick(f, kind, sources, wanted), masks[k]))
+        for k, vector in enumerate(together(f, kind, sources)):
+            parts.append((v * width * stride - number + k * width, vector, masks[k]))
     store_vectors(f, ref, address.pointer, parts)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from lowering.llvm.options import EmitOptions
 from lowering.llvm.target import Target
 from lowering.simd.emit import emit_task
 from qdtrace.ir.builder import Builder, ref_var
@@ -42,6 +43,21 @@ def test_records_of_every_width(width: int):
 
     text = check(program([x, y], task(N, body), [y]), numbers(N, width), numbers(N, width))
     assert ("gather" in text) is (width > 9 and width % 4 > 0)
+
+
+@pytest.mark.parametrize(("width", "most"), [(2, 4), (3, 18), (4, 16), (6, 48), (8, 48), (16, 128)])
+def test_shuffles_of_records(width: int, most: int):
+    """Records of 2 n elements are halves of n: a load and a store of all of 16 take 64 shuffles each, and not 240."""
+    x, y = ref_var(F32, (N, width), "x"), ref_var(F32, (N, width), "y")
+
+    def body(b: Builder, i: Var) -> None:
+        for c in range(width):
+            b.store(y, b.load(x, i, i32(c)), i, i32(width - 1 - c))
+
+    made = program([x, y], task(N, body), [y])
+    text = emit_task(made.tasks[0], Target.named("avx512"), EmitOptions(vectors=1)).text
+    shuffles = text.count("shufflevector <16 x float>")
+    assert shuffles <= 2 * most  # whole vectors, and the rest
 
 
 @pytest.mark.sample(3)
