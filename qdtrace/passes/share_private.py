@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from qdtrace.analysis.machine import Machine
+    from qdtrace.ir.builder import BlockBuilder
     from qdtrace.ir.program import Atom, Block, Program, Task
 
 LARGE = 256
@@ -165,6 +166,8 @@ class _Sharing(Rebuilder):
         self.slots = slots
         self.of = {cell.outvar: slot for slot in slots for cell in slot.arrays}
         self.memory: dict[int, Var] = {}
+        self.places: dict[tuple[str, Atom, Atom], tuple[BlockBuilder, Var]] = {}
+        """Parts of indices, with the block where each is: accesses of a block share them."""
 
     def rebuild_task(self, task: Task) -> Task:
         """Returns the task with the slots allocated first in its body."""
@@ -201,9 +204,17 @@ class _Sharing(Rebuilder):
                 known += int(index.value) * stride
                 continue
             part = self.convert(index, DType.i32)
-            part = part if stride == 1 else self("mul", part, literal(stride, DType.i32))
-            flat = part if flat is None else self("add", flat, part)
+            part = part if stride == 1 else self._place("mul", part, literal(stride, DType.i32))
+            flat = part if flat is None else self._place("add", flat, part)
         if flat is None or known:
             constant = literal(known, DType.i32)
-            return constant if flat is None else self("add", flat, constant)
+            return constant if flat is None else self._place("add", flat, constant)
         return flat
+
+    def _place(self, name: str, a: Atom, b: Atom) -> Atom:
+        """Emits a part of an index, unless a block that is still open has it."""
+        block, found = self.places.get((name, a, b), (None, None))
+        if found is None or not any(block is opened for opened in self.stack):
+            found = self(name, a, b)
+            self.places[name, a, b] = self.current, found
+        return found

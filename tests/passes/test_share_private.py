@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from qdtrace.analysis.machine import CPU
 from qdtrace.config import Options
 from qdtrace.errors import UnsupportedError
 from qdtrace.ir.parser import parse_program
-from qdtrace.ir.walk import private_bytes
+from qdtrace.ir.walk import private_bytes, walk_program
 from qdtrace.passes import share_private
 from qdtrace.passes.by_name import pass_named
 from qdtrace.passes.pipelines import optimise
@@ -61,6 +62,28 @@ def test_arrays_in_turn_are_one() -> None:
     one = without_cell(first + second).replace(" a v", " s v").replace(" b v", " s v")
     one = one.replace("load a", "load s").replace("load b", "load s")
     check(SHARE, program(first, second), program(shared("s", "64", "64"), one))
+
+
+def test_accesses_of_a_block_share_their_index() -> None:
+    """What a block computes of an index serves it and the blocks inside, and no other one."""
+    places = "m: i32 = div k 8:i32\n      n: i32 = rem k 8:i32\n      "
+    first = filled("a", "8,8", "m n").replace("v: f32", places + "v: f32")
+    loop = """    for j in 0:i32 : 8:i32 : 1:i32
+      u_0: f32 = load a j 1:i32
+      accum[op=add] c u_0 i
+      for m_1 in 0:i32 : 8:i32 : 1:i32
+        u_1: f32 = load a j m_1
+        store a u_1 j m_1
+        accum[op=add] c u_1 i
+    for j_1 in 0:i32 : 8:i32 : 1:i32
+      u_2: f32 = load a j_1 1:i32
+      accum[op=add] c u_2 i
+"""
+    text = program(first, loop, filled("b", "80") + read("b", "5:i32"))
+    made = SHARE(parse_program(text))
+    assert_same_results(parse_program(text), made)
+    count = Counter(e.primitive.name for e in walk_program(made))
+    assert (count["cell"], count["mul"], count["add"]) == (1, 3, 4)
 
 
 def test_other_shapes_are_flattened() -> None:
