@@ -15,7 +15,7 @@ from jax import lax
 from qdtrace.frozen import frozen
 from qdtrace.lanes.limits import CPU
 from qdtrace.lanes.shared_scans import split_scan
-from qdtrace.lanes.shared_work import PER_READ, is_same, is_var, is_work, once_of, rest_of, work_of
+from qdtrace.lanes.shared_work import PER_READ, constants_of, is_same, is_var, is_work, once_of, rest_of, work_of
 from qdtrace.trace import compat
 from qdtrace.trace.products import is_loop, matrix_multiplications
 
@@ -56,8 +56,9 @@ def cut(jaxpr: Any, varies: Collection[Any], lanes: Any, least: int = LEAST, of_
     names: dict[Any, Any] = {}
     eqns = list(_inlined(opened.eqns, names, same))
     results = compat.named(opened.outvars, names)
-    once = once_of(eqns, same)
-    rest, read = rest_of(eqns, once, results)
+    constants = constants_of(eqns, opened.constvars)
+    once = once_of(eqns, same, constants=constants)
+    rest, read = rest_of(eqns, once, results, constants)
     first = [e for e, is_once in zip(eqns, once, strict=True) if is_once]
     kept = [v for e in first for v in e.outvars if v in read]
     work = sum(map(work_of, first))

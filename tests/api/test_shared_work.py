@@ -250,3 +250,32 @@ def test_values_that_a_function_closes_over() -> None:
         jax.grad(lambda w: loss(qd.vmap, w))(w), jax.grad(lambda w: loss(jax.vmap, w))(w), 1e-3, 1e-3
     )
     np.testing.assert_allclose(qd.vmap(lambda x: weights(x, w))(x), jax.vmap(weights, (0, None))(x, w), 1e-5, 1e-5)
+
+
+def of_constants(x: Any, w: Any) -> Any:
+    """A product of constants, as tangents of a basis and a matrix of the element make, and one of an argument."""
+    corners = jnp.eye(12).reshape(12, 4, 3)
+    basis = (corners[:, 1:] - corners[:, :1]) @ jnp.diag(jnp.arange(1.0, 4.0))
+    return (basis * x[:, None]).sum((1, 2)) * jnp.sum(jnp.exp(w))
+
+
+def test_constants_are_numbers_in_lanes() -> None:
+    """They fold there; an array in memory would be read by each lane, and its zeros be multiplied."""
+    x, w = normal(LANES, 3), normal(64)
+    assert tasks(lambda x: of_constants(x, x), 0, x) == [("llvm", (0, LANES))]
+    low = qd.jit(lambda x, w: qd.vmap(of_constants, (0, None))(x, w)).lower(x, w)
+    assert [task.bounds for task in low.tasks] == [(0, 1), (0, LANES)]
+    once = low.graph().split("program ")[1]
+    assert once.count("buffer") == 1
+    want = jax.vmap(of_constants, (0, None))(x, w)
+    np.testing.assert_allclose(qd.vmap(of_constants, (0, None))(x, w), want, rtol=2e-5, atol=1e-4)
+
+
+def test_constants_of_many_operations_are_computed_once() -> None:
+    def f(x: Any) -> Any:
+        table = jnp.exp(jnp.arange(3000.0) * 1e-3)
+        return x * jnp.cumsum(table)[-1]
+
+    x = normal(LANES)
+    assert len(tasks(f, 0, x)) == 2
+    np.testing.assert_allclose(qd.vmap(f)(x), jax.vmap(f)(x), rtol=1e-5)
