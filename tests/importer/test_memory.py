@@ -155,3 +155,57 @@ def test_rules_of_arrays_that_a_long_function_left_in_memory():
     x = RNG.normal(size=(2, 40)).astype(np.float32)
     want = jax.grad(lambda x: jnp.sum(ruled(i0e(x)) + lax.stop_gradient(i0e(x)) * x))(x)
     np.testing.assert_allclose(jax.grad(lambda x: f(x).sum())(x), want, rtol=1e-4, atol=1e-5)
+
+
+ROWS_OF_W = {
+    "whole": lambda w: w,
+    "shape": lambda w: w.reshape(2, 6),
+    "axes": lambda w: w.reshape(2, 6).T[::-1],
+    "every other one": lambda w: w[1::2],
+    "sum of axes": lambda w: w.reshape(2, 6).T.reshape(12),
+    "uneven": lambda w: w[jnp.array([0, 1, 2, 4, 8, 9, 10, 11])],
+}
+
+
+@pytest.mark.parametrize("name", ROWS_OF_W)
+def test_parameters_are_read_by_the_number_of_a_trip(name):
+    """Few elements of memory that nothing writes are scalars, and in loops loads again, where they lie evenly."""
+    read, w = ROWS_OF_W[name], RNG.normal(size=12).astype(np.float32)
+    shape = read(jnp.asarray(w)).shape
+    x = RNG.normal(size=(3, 9, *shape)).astype(np.float32)
+    m = RNG.normal(size=(9, 9)).astype(np.float32)
+
+    def f(x, w):
+        return (m @ jnp.sin(x).reshape(9, -1)).reshape(x.shape) + read(w)
+
+    with qd.options(array_mapping="lanes"):
+        traced = qd.jit(lambda x, w: qd.vmap(f, (0, None))(x, w)).lower(x, w).graph("trace")
+        np.testing.assert_allclose(qd.vmap(f, (0, None))(x, w), jax.vmap(f, (0, None))(x, w), rtol=1e-4, atol=1e-5)
+    if name not in ("sum of axes", "uneven"):
+        assert "select" not in traced
+        assert traced.count(" load c") <= 4 + np.prod(shape)
+
+
+def test_an_index_of_a_lane_chooses_among_scalars():
+    """A gather takes longer than some selects: only indices that all lanes share are loads."""
+    k, w = np.arange(40, dtype=np.int32) % 12, RNG.normal(size=12).astype(np.float32)
+    f = lambda k, w: jnp.sum(jnp.stack([w[:6], w[6:]])[:, k % 6])  # noqa: E731
+    np.testing.assert_allclose(qd.vmap(f, (0, None))(k, w), jax.vmap(f, (0, None))(k, w), rtol=1e-6)
+
+
+def test_memory_that_is_written_is_not_read_again():
+    """Scalars are what was read before."""
+
+    @qd.jit
+    def f(x, w):
+        out = qd.zeros((3, 30, 12), jnp.float32)
+        for i in qd.range(3):
+            row = w[:]
+            for k in qd.range(12):
+                w[k] = 7.0
+            out[i] = jnp.sin(x[i]) + row
+        return out
+
+    x, w = RNG.normal(size=(1, 30, 12)).astype(np.float32), RNG.normal(size=12).astype(np.float32)
+    x = np.broadcast_to(x, (3, 30, 12))
+    np.testing.assert_allclose(f(x, w)[0], np.sin(x[0]) + w, rtol=1e-5, atol=1e-6)

@@ -7,7 +7,7 @@ element for small results (the indices are constants, and fold) and inside a loo
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -48,6 +48,8 @@ SCARCE = 48 * 1024
 """Bytes of private arrays of a thread from which on small arrays are scalars again."""
 CHAIN = 16
 """Most candidates a dynamic index chooses among by selects."""
+CHOSEN = 4
+"""Most candidates that the number of a trip chooses among by selects, on CPUs; of more it loads one."""
 _STEP = 1 << 62
 """Bound on the steps between elements, so that 64 bits hold them."""
 AGAIN = 32
@@ -56,6 +58,10 @@ UNROLL = 16
 """Most elements computed without a loop when an operand is in memory, where iterations do not compute on rows."""
 MOST_SCALARS = 256
 """Most elements that are scalars where nothing else will do, unless a budget allows more."""
+
+
+_Lines: TypeAlias = "tuple[Var, list[tuple[Literal, list[int]]]]"
+"""A reference, and for each of its axes the index of a first element and the steps along the axes of an array."""
 
 
 class MemoryOps(ScalarOps):
@@ -83,6 +89,8 @@ class MemoryOps(ScalarOps):
         self.in_place = in_place
         self.makes_again = not jax_settings.default_machine().keeps_rows
         """True if elements that are cheap to make from shorter arrays are made again where they are read."""
+        self.counters: set[Atom] = set()
+        """Numbers of trips of loops over arrays: indices that are the same in all lanes."""
         self.importing: tuple[Uses, JaxprEqn] | None = None
         """The equation that is imported, with the reads around it, until a function of elements begins."""
         self._spilled: dict[int, tuple[np.ndarray, MemoryArray]] = {}
@@ -95,14 +103,24 @@ class MemoryOps(ScalarOps):
 
     def loop_nest(self, shape: Sequence[int], body: Callable[[list[Atom]], None]) -> None:
         """Runs `body` for every index of the shape, in nested loops."""
-        nest(self, shape, body, dtype=self.index_dtype)
+
+        def counted(index: list[Atom]) -> None:
+            self.counters.update(index)
+            body(index)
+
+        nest(self, shape, counted, dtype=self.index_dtype)
 
     def carry_loop(
         self, length: int, carries: Sequence[Atom], body: Callable[[Atom, list[Atom]], Sequence[Atom]]
     ) -> list[Atom]:
         """Runs `body(k, carries) -> carries` for k in 0..length-1; returns the last carries."""
         bounds = (self.index(0), self.index(length), self.index(1))
-        return list(emit_loop(self, bounds, carries, lambda k, c: body(k, [*c]), index="k", carry="c"))
+
+        def counted(k: Atom, carried: Sequence[Atom]) -> Sequence[Atom]:
+            self.counters.add(k)
+            return body(k, [*carried])
+
+        return list(emit_loop(self, bounds, carries, counted, index="k", carry="c"))
 
     def if_(self, condition: Atom, body: Callable[[], None]) -> None:
         """Runs `body` where the condition holds."""
@@ -187,11 +205,17 @@ class MemoryOps(ScalarOps):
         where = tuple(slice(None) if d in dynamic else _number(k) for d, k in enumerate(index))
         if not dynamic:
             return value[where]  # type: ignore[return-value]
-        candidates = value[where]
-        if candidates.size > self.few:
+        candidates, at = value[where], [index[d] for d in dynamic]
+        is_far = candidates.size > self.few
+        if is_far or (candidates.size > CHOSEN and not self.makes_again and self.counters.issuperset(at)):
             even = _even(candidates)
-            at = [index[d] for d in dynamic]
-            return self.element(self.spill(value), index) if even is None else self._sum(even, at)
+            if even is not None:
+                return self._sum(even, at)
+            lines = self._lines(candidates)
+            if lines is not None:
+                return self._read(lines, at)
+            if is_far:
+                return self.element(self.spill(value), index)
         for d in reversed(dynamic):
             candidates = self._chain(candidates, index[d])
         return candidates.item()
@@ -213,6 +237,22 @@ class MemoryOps(ScalarOps):
                 chosen = self.choose(tests[k], row[k], chosen)
             out[at] = chosen
         return out
+
+    def _lines(self, value: np.ndarray) -> _Lines | None:
+        """Returns where the elements were loaded from, if they lie evenly in memory that nothing writes."""
+        places = [self.loaded.get(e, (None, ())) for e in elements_of(value)]  # type: ignore[arg-type]
+        ref = places[0][0]
+        if ref is None or any(other is not ref for other, _ in places):
+            return None
+        axes = [np.array(numbers, object).reshape(value.shape) for numbers in zip(*(n for _, n in places), strict=True)]
+        first = (0,) * value.ndim
+        lines = [(self.index(numbers[first]), steps) for numbers in axes if (steps := _steps(numbers)) is not None]
+        return (ref, lines) if len(lines) == len(axes) else None
+
+    def _read(self, found: _Lines, at: Sequence[Atom]) -> Atom:
+        """Loads an element again."""
+        ref, lines = found
+        return self.load_shared(ref, [self._sum(line, at) for line in lines])
 
     def _sum(self, even: tuple[Literal, list[int]], index: Sequence[Atom]) -> Atom:
         """Returns the element at an index of an array whose first element and steps are given."""
@@ -356,6 +396,8 @@ class MemoryOps(ScalarOps):
             return known[1]
         elements = elements_of(value)
         first = elements[0]
+        if type(first) is Var and (lines := self._lines(value)) is not None:
+            return Formula(value.shape, first.dtype, lambda index: self._read(lines, index))
         pair = isinstance(first, tuple)
         dtype = parts_of(first)[0].type.dtype
         constants = [e.value for e in elements if isinstance(e, Literal)]
@@ -400,12 +442,18 @@ def _even(array: np.ndarray) -> tuple[Literal, list[int]] | None:
         return None
     elements = [e for e in found if isinstance(e, Literal)]
     numbers = np.array([int(e.value) for e in elements], object).reshape(array.shape)
-    origin = (0,) * array.ndim
+    steps = _steps(numbers)
+    return None if steps is None else (elements[0], steps)
+
+
+def _steps(numbers: np.ndarray) -> list[int] | None:
+    """Returns the step along each axis, if these and the first number tell all."""
+    origin = (0,) * numbers.ndim
     first = numbers[origin]
-    steps = [numbers[(*origin[:d], min(n - 1, 1), *origin[d + 1 :])] - first for d, n in enumerate(array.shape)]
-    terms = (step * k for step, k in zip(steps, np.indices(array.shape, object), strict=True))
+    steps = [numbers[(*origin[:d], min(n - 1, 1), *origin[d + 1 :])] - first for d, n in enumerate(numbers.shape)]
+    terms = (step * k for step, k in zip(steps, np.indices(numbers.shape, object), strict=True))
     is_even = all(abs(step) < _STEP for step in steps) and (numbers == sum(terms, first)).all()
-    return (elements[0], steps) if is_even else None
+    return steps if is_even else None
 
 
 def _bound(block: BlockBuilder) -> set[Var]:

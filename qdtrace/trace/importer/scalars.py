@@ -46,6 +46,8 @@ class ScalarOps(Emitter):
         self.stack = builder.stack
         self.loc = builder.loc
         self._scopes = 1
+        self.loaded: dict[Atom, tuple[Var, tuple[int, ...]]] = {}
+        """Elements at constant places of memory that nothing writes, and these places."""
         self.unlocated: JaxprEqn | None = None
         """The equation whose source line `loc` is to be, while that is not looked up."""
 
@@ -93,4 +95,6 @@ class ScalarOps(Emitter):
         if found is None:
             (found,) = self.emit("load", ref, *indices)
             self.share(key, found)
+            if all(type(k) is Literal for k in indices):
+                self.loaded[found] = ref, tuple(int(k.value) for k in indices)  # type: ignore[union-attr]
         return found
