@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 FACTORISATIONS = frozenset({
     "cholesky", "geqrf", "householder_product", "lu", "ormqr", "triangular_solve", "tridiagonal_solve",
 })  # fmt: skip
+SWEPT = frozenset({"eig", "eigh", "svd"})
+"""Decompositions that turn a matrix until it is diagonal."""
+SWEEPS = 8
+"""The number of times that they go through it."""
+SWEPT_LEAST = 1.5
+"""The least elements of such a matrix, in those of others. With what is made of it in memory a call takes 1.17 of the
+time for 70 elements, 1.04 for 81 and 0.98 for 100, and the first call of the last one 0.7."""
 UNKNOWN_TRIPS = 16
 """Iterations that a loop of unknown trip count is taken to have."""
 
@@ -74,4 +81,6 @@ def matrix_work(items: Iterable[JaxprEqn], least: int) -> int:
             total += times * multiplications(eqn)
         elif eqn.primitive.name in FACTORISATIONS and eqn.invars[0].aval.size > least:
             total += times * eqn.invars[0].aval.size * min(eqn.invars[0].aval.shape[-2:], default=0)
+        elif eqn.primitive.name in SWEPT and eqn.invars[0].aval.size >= SWEPT_LEAST * least:
+            total += times * SWEEPS * eqn.invars[0].aval.size * min(eqn.invars[0].aval.shape[-2:])
     return total

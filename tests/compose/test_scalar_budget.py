@@ -63,6 +63,15 @@ def test_arrays_of_short_axes_are_rows(shape: tuple[int, ...], most: int) -> Non
 
 
 @pytest.mark.cpu
+@pytest.mark.parametrize("name", ["svd", "eigh", "eig"])
+@pytest.mark.parametrize(("n", "most"), [(9, ALL), (10, LOOPS)])
+def test_what_is_made_of_turned_matrices_is_in_memory(name: str, n: int, most: int) -> None:
+    """As the matrices are, from 96 elements on: scaling one of 100 was 400 lines of scalars beside its loops."""
+    decomposed = jax.make_jaxpr(lambda a: getattr(jnp.linalg, name)(a / jnp.max(jnp.abs(a))))(jnp.eye(n))
+    assert scalar_budget(decomposed.jaxpr.eqns) == most
+
+
+@pytest.mark.cpu
 @pytest.mark.full
 def test_many_arrays_are_fewer_scalars(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step of Jumanji's BinPack has 2,000 equations on arrays of 40 beside a scan: 69,000 lines, a minute."""
