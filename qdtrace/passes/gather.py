@@ -18,7 +18,7 @@ else the old task keeps its values in an array, which is gathered from. The inne
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
@@ -29,7 +29,7 @@ from qdtrace.analysis.scattered import reads_before_writes, scattering
 from qdtrace.frozen import frozen
 from qdtrace.ir.memory import values_of
 from qdtrace.ir.primitives import ATOMIC, LOAD, Effect
-from qdtrace.ir.program import is_local, ref_type
+from qdtrace.ir.program import is_local
 from qdtrace.ir.walk import task_refs, walk_all, walk_task
 from qdtrace.passes.base import Pass
 from qdtrace.passes.gather_rest import Kept, Rest
@@ -119,12 +119,13 @@ class GatherScatters(Pass):
 
     def _tasks(self, found: ScatteringTask, scatters: Sequence[Scatter], state: _Program) -> Iterator[Task]:
         """Yields the tasks that gather; those of one shape together."""
-        shapes: dict[Where, list[Scatter]] = {}
+        shapes: dict[tuple[Where, tuple[int, ...]], list[Scatter]] = {}
         for scatter in scatters:
-            shapes.setdefault(_whole(scatter), []).append(scatter)
-        for whole, together in shapes.items():
-            for where, name in self._boxes(whole, together):
-                yield Gather(found, where).task(together, state.fresh, f"{found.task.name}_{name}")
+            shapes.setdefault((_whole(scatter), scatter.full), []).append(scatter)
+        for (whole, _), together in shapes.items():
+            boxes = (b for box, name in self._boxes(whole, together) for b in _cut(box, name, together))
+            for where, name in boxes:
+                yield Gather(found, where, together[0].steps).task(together, state.fresh, f"{found.task.name}_{name}")
             for scatter in together:
                 if scatter.ref in state.fresh:  # else an earlier task found the initial content
                     state.left.pop(scatter.ref, None)
@@ -158,7 +159,7 @@ def _may_move(found: ScatteringTask, ref: Var) -> bool:
         return False
     if any(e.primitive is LOAD and e.invars[0] is ref for e in task.head):
         return False
-    return reads_before_writes(task, loads)
+    return reads_before_writes(found, loads)
 
 
 def _acts(eqn: Eqn) -> bool:
@@ -167,7 +168,18 @@ def _acts(eqn: Eqn) -> bool:
 
 def _whole(scatter: Scatter) -> Where:
     """Returns all elements, along each axis that is not one of components."""
-    return tuple(range(ref_type(scatter.ref).shape[axis]) for axis in scatter.element_axes)
+    return tuple(range(scatter.shape[axis]) for axis in scatter.element_axes)
+
+
+def _cut(box: Where, name: str, scatters: Sequence[Scatter]) -> Iterator[tuple[Where, str]]:
+    """Yields parts of a box in which all elements, or none, have each remainder of a step."""
+    axes, full = scatters[0].element_axes, scatters[0].full
+    parts = [
+        [r for r in (range(b.start, min(b.stop, full[a])), range(max(b.start, full[a]), b.stop)) if r]
+        for b, a in zip(box, axes, strict=True)
+    ]
+    for part in product(*parts):
+        yield part, name
 
 
 def _inner(scatters: Sequence[Scatter], whole: Where) -> Where:
@@ -175,6 +187,8 @@ def _inner(scatters: Sequence[Scatter], whole: Where) -> Where:
     ends = [{r.start, r.stop} for r in whole]
     for scatter in scatters:
         axes = scatter.element_axes
+        for found, axis in zip(ends, axes, strict=True):
+            found.add(scatter.full[axis])
         for piece in scatter.pieces:
             for found, axis in zip(ends, axes, strict=True):
                 found |= {piece.targets[axis].start, piece.targets[axis].stop}
@@ -184,5 +198,7 @@ def _inner(scatters: Sequence[Scatter], whole: Where) -> Where:
 def _pays(found: ScatteringTask, scatter: Scatter) -> bool:
     """Returns whether values are computed again for less than it costs to share the elements between threads."""
     sites = len({p.site for p in scatter.pieces})
-    gather = Gather(found, _inner([scatter], _whole(scatter))).task([scatter], {})
-    return operations(gather.body) <= operations(found.task.body) + SCATTER_COST * sites
+    whole = _whole(scatter)
+    gather = Gather(found, _inner([scatter], whole), scatter.steps).task([scatter], {})
+    iterations = max(prod(map(len, found.box.values())) // prod(map(len, whole)), 1)
+    return operations(gather.body) <= iterations * (operations(found.task.body) + SCATTER_COST * sites)

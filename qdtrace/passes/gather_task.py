@@ -55,12 +55,13 @@ class _Sum:
 class Gather(Copier):
     """Emits the task over one box of elements."""
 
-    def __init__(self, found: ScatteringTask, where: Where) -> None:
+    def __init__(self, found: ScatteringTask, where: Where, steps: Sequence[int] = ()) -> None:
         super().__init__()
         self.found = found
         self.where = where
         self.size = prod(map(len, where))
-        self.dtype = DType.i32 if max(self.size, *(r.stop for r in where)) < 2**31 else DType.i64
+        largest = max(self.size, *(r.stop * max(steps, default=1) for r in where))
+        self.dtype = DType.i32 if largest < 2**31 else DType.i64
         self.places = {scalar_var(self.dtype): None for _ in where}
         """Stands for the element's index along each axis that is not one of components."""
         self.at: dict[Var, Atom] = {}
@@ -92,22 +93,42 @@ class Gather(Copier):
         self, scatter: Scatter, initial: Literal | None, shared: dict[Var, Atom], copied: dict[object, _Iteration]
     ) -> None:
         """Emits the elements of one reference: one for each index along its axes of components."""
-        axes, shape = scatter.component_axes, ref_type(scatter.ref).shape
+        axes, shape = scatter.component_axes, scatter.shape
         others, pieces = scatter.element_axes, scatter.components()
         at: list[Atom] = [literal(0, self.dtype) for _ in shape]
         for axis, place in zip(others, self.places, strict=True):
             at[axis] = self.at[place]
         stored = product(*(range(shape[a]) for a in axes)) if initial is not None else pieces
         for component in dict.fromkeys(stored):
+            if not self._is_there(scatter, dict(zip(axes, component, strict=True))):
+                continue
             total = _Sum(scatter, initial)
             for piece in pieces.get(component, ()):
                 self._add(total, piece, others, shared, copied)
             for axis, number in zip(axes, component, strict=True):
                 at[axis] = literal(number, self.dtype)
             if initial is not None:
-                self.store(scatter.ref, total.start(), *at)
+                self.store(scatter.ref, total.start(), *self._element(scatter, at))
             elif total.total is not None:
-                self.accum(scatter.ref, total.total, *at, op=scatter.op)
+                self.accum(scatter.ref, total.total, *self._element(scatter, at), op=scatter.op)
+
+    def _element(self, scatter: Scatter, at: Sequence[Atom]) -> list[Atom]:
+        """Emits the indices of an element from the numbers of steps and the remainders."""
+        rests = iter(at[len(scatter.steps) :])
+        return [
+            number if step == 1 else self("add", self("mul", number, literal(step, self.dtype)), next(rests))
+            for number, step in zip(at, scatter.steps, strict=False)
+        ]
+
+    def _is_there(self, scatter: Scatter, component: Mapping[int, int]) -> bool:
+        """Returns whether a component is an element: in the last step of an axis not all remainders are."""
+        first = {**dict(zip(scatter.element_axes, (r.start for r in self.where), strict=True)), **component}
+        rests = iter(range(len(scatter.steps), len(scatter.shape)))
+        shape = ref_type(scatter.ref).shape
+        return all(
+            n == 1 or first[axis] * n + component[next(rests)] < size
+            for axis, (n, size) in enumerate(zip(scatter.steps, shape, strict=True))
+        )
 
     def _add(
         self, total: _Sum, piece: Piece, axes: Sequence[int], shared: dict[Var, Atom], copied: dict[object, _Iteration]

@@ -1,4 +1,4 @@
-"""Random programs, as text, whose tasks accumulate at fixed offsets: wrapped, clamped, guarded or mirrored.
+"""Random programs, as text, whose tasks accumulate at fixed offsets: wrapped, clamped, guarded, mirrored or in steps.
 
 Values are small whole numbers, so that sums have the same bits in every order.
 """
@@ -60,10 +60,19 @@ class Writer:
         first, last = self.starts[axis], self.starts[axis] + self.sizes[axis] - 1
         offset = rng.choice((-2, -1, 0, 0, 1, 1, 2))
         at = self.emit("i32", f"add {digit} {offset}:i32")
-        kind = rng.choice(("plain", "wrap", "wrap", "clamp", "guard", "mirror"))
+        kind = rng.choice(("plain", "wrap", "wrap", "clamp", "guard", "mirror", "steps", "halves", "reflect"))
         if kind == "plain":
             shift = max(0, -(first + offset))
             return self.emit("i32", f"add {at} {shift}:i32"), last + offset + shift + 1, []
+        if kind == "steps":
+            step, shift = rng.choice((2, 2, 3)), rng.choice((0, 1, 1, 2))
+            product = self.emit("i32", f"mul {digit} {step}:i32")
+            return self.emit("i32", f"add {product} {shift}:i32"), last * step + shift + rng.choice((1, 2)), []
+        if kind == "halves":
+            shift = rng.choice((0, 1))
+            return self.emit("i32", f"div {self.emit('i32', f'add {digit} {shift}:i32')} 2:i32"), last // 2 + 2, []
+        if kind == "reflect":
+            return self.emit("i32", f"abs {at}"), max(abs(first + offset), abs(last + offset)) + 1, []
         size = rng.choice((last + 1, last + 1, max(1, last), last + 3))
         if kind == "mirror":
             return self.emit("i32", f"sub {last}:i32 {digit}"), last - first + 1, []

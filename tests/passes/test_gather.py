@@ -10,7 +10,8 @@ import pytest
 
 from qdtrace.analysis import scattered
 from qdtrace.interpret.reference import evaluate
-from qdtrace.ir.primitives import ATOMIC, CHECK
+from qdtrace.ir.primitives import ACCUM, ATOMIC, CHECK
+from qdtrace.ir.program import ref_type
 from qdtrace.ir.verify import verify_program
 from qdtrace.ir.walk import walk_program
 from qdtrace.passes import gather
@@ -161,7 +162,7 @@ UNCHANGED = {
     "two operations": KEPT.replace("accum[op=add] x b j", "accum[op=max] x b j"),
     "also loaded": KEPT.replace("b: f32 = exp a", "b: f32 = load x i"),
     "strided": KEPT.replace("8:i32", "4:i32").replace("add i 1:i32", "mul i 2:i32"),
-    "one element": KEPT.replace("x b i", "x b 0:i32"),
+    "one element": KEPT.replace("9", "17").replace("8", "16").replace("x b i", "x b 0:i32"),
     "unknown range": KEPT.replace("(y: ", "(n: ref[i32], y: ").replace(
         ": 8:i32\n", ": m\n    head\n      m: i32 = load n\n"
     ),
@@ -238,3 +239,85 @@ def test_an_old_value_of_an_atomic_is_asked_for_once(always: None) -> None:
     args = arguments(program)
     for a, b in zip(evaluate(program, args), evaluate(got, args), strict=True):
         assert_same_bits(a, b)
+
+
+STEPS = """
+program p(y: ref[f32,4])
+  buffer x: ref[f32,9] = 0.0:f32
+  range_for i in 0:i32 : 4:i32
+    a: f32 = load y i
+    j: i32 = mul i 2:i32
+    k: i32 = add j 1:i32
+    l: i32 = add j 2:i32
+    accum[op=add] x a j
+    accum[op=add] x a k
+    accum[op=add] x a l
+  return x
+"""
+HALVES = """
+program p(y: ref[f32,8])
+  buffer x: ref[f32,4] = 0.0:f32
+  range_for i in 0:i32 : 8:i32
+    a: f32 = load y i
+    j: i32 = div i 2:i32
+    k: i32 = add i 1:i32
+    l: i32 = div k 2:i32
+    m: i32 = min l 3:i32
+    accum[op=add] x a j
+    accum[op=add] x a m
+  return x
+"""
+REFLECTED = """
+program p(y: ref[f32,8])
+  buffer x: ref[f32,8] = 0.0:f32
+  range_for i in 0:i32 : 8:i32
+    a: f32 = load y i
+    j: i32 = sub i 2:i32
+    k: i32 = abs j
+    accum[op=add] x a i
+    accum[op=add] x a k
+  return x
+"""
+
+
+@pytest.mark.parametrize("text", [STEPS, HALVES, REFLECTED], ids=["steps", "halves", "reflected"])
+@pytest.mark.parametrize("peeled", [0, 10**6])
+def test_elements_in_steps(always: None, monkeypatch: pytest.MonkeyPatch, text: str, peeled: int) -> None:
+    """Restriction, prolongation and reflection: each element is stored once, by a loop over whole steps."""
+    monkeypatch.setattr(gather, "PEELED", peeled)
+    program = parsed(text)
+    made = GatherScatters()(program)
+    verify_program(made)
+    assert not any(e.primitive is ACCUM for e in walk_program(made))
+    given = [np.arange(1.0, ref_type(program.params[0]).size + 1, dtype=np.float32)]
+    for want, got in zip(evaluate(program, given), evaluate(made, given, check_races=True), strict=True):
+        assert_same_bits(want, got)
+
+
+PAIRS = """
+program p(y: ref[f32,8])
+  buffer x: ref[f32,5] = 0.0:f32
+  range_for i in 0:i32 : 4:i32
+    j: i32 = mul i 2:i32
+    k: i32 = add j 1:i32
+    a: f32 = load y j
+    store y 0.0:f32 j
+    b: f32 = load y k
+    store y 0.0:f32 k
+    l: i32 = add i 1:i32
+    accum[op=add] x a i
+    accum[op=add] x b l
+  return x, y
+"""
+
+
+@pytest.mark.parametrize(("text", "kept"), [(PAIRS, False), (PAIRS.replace("load y k", "load y j"), True)])
+def test_a_load_behind_a_store(always: None, text: str, kept: bool) -> None:
+    """A value loaded behind a store to another element is computed again, one behind a store to its own is kept."""
+    program = parsed(text)
+    made = GatherScatters()(program)
+    verify_program(made)
+    assert (len(made.buffers) > len(program.buffers)) is kept
+    given = [np.arange(1.0, 9.0, dtype=np.float32)]
+    for want, got in zip(evaluate(program, given), evaluate(made, given, check_races=True), strict=True):
+        assert_same_bits(want, got)

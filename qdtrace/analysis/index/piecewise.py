@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from qdtrace.analysis.index.intervals import Interval
     from qdtrace.ir.program import Atom, Eqn, Task
 
+MOST_STEP = 4
+"""Largest step along an axis, and largest divisor of a digit, that elements are told apart by."""
 Box = dict[Var, range]
 """The values of each digit."""
 Value = Form | bool
@@ -47,6 +49,26 @@ class Split(Exception):  # noqa: N818 - it asks for a split, and is no error
         whole = box[self.digit]
         low, high = range(whole.start, self.at), range(self.at, whole.stop)
         return {**box, self.digit: low}, {**box, self.digit: high}
+
+
+class Refine(Exception):  # noqa: N818 - it asks for other digits, and is no error
+    """Raised where a digit is divided by a small number: its quotient and its remainder are better digits."""
+
+    def __init__(self, digit: Var, by: int) -> None:
+        super().__init__()
+        self.digit = digit
+        self.by = by
+
+    def applied(self, index: Form, box: Box) -> tuple[Form, Box] | None:
+        """Returns the form of an index, and the box, in those digits; None if the remainders are not all there."""
+        values, weight = box[self.digit], index.terms[self.digit]
+        if values.start % self.by or len(values) % self.by:
+            return None
+        whole, rest = (scalar_var(self.digit.dtype, "d") for _ in range(2))
+        others = {t: c for t, c in index.terms.items() if t is not self.digit}
+        form = Form({**others, whole: weight * self.by, rest: weight}, index.constant)
+        ranges = {whole: range(values.start // self.by, values.stop // self.by), rest: range(self.by)}
+        return form, {**{d: r for d, r in box.items() if d is not self.digit}, **ranges}
 
 
 def digits_of(task: Task) -> tuple[Form, Box] | None:
@@ -188,6 +210,10 @@ def _div(on: OnBox, a: Form, divisor: Form) -> Form | None:
     rest = a.plus(Form(whole), -1)
     low, high = on.bounds(rest)
     if low // by != high // by:
+        if on.may_split and by <= MOST_STEP and high // by - low // by > by and len(rest.terms) == 1:
+            ((digit, c),) = rest.terms.items()
+            if isinstance(digit, Var) and c == 1:
+                raise Refine(digit, by)
         on.split_at(rest, (low // by + 1) * by)
         return None
     return Form({t: c // by for t, c in whole.items()}, low // by)
@@ -211,18 +237,30 @@ def _compare(name: str) -> Callable[[OnBox, Form, Form], bool | None]:
     return rule
 
 
-def _min(on: OnBox, a: Form, b: Form) -> Form | None:
+def _is_first_smaller(on: OnBox, a: Form, b: Form, constant: Form) -> bool | None:
+    """Returns whether the first form is the smaller one. A box is split so that a constant has the fewest iterations:
+    each of those reaches the same element."""
     difference = a.plus(b, -1)
     low, high = on.bounds(difference)
     if low < 0 < high:
-        on.split_at(difference, 0)
+        on.split_at(difference, 0 if constant.terms else 1)
         return None
-    return a if high <= 0 else b
+    return high <= 0
+
+
+def _min(on: OnBox, a: Form, b: Form) -> Form | None:
+    is_first = _is_first_smaller(on, a, b, b)
+    return None if is_first is None else a if is_first else b
 
 
 def _max(on: OnBox, a: Form, b: Form) -> Form | None:
-    smaller = _min(on, a, b)
-    return smaller and (b if smaller is a else a)
+    is_first = _is_first_smaller(on, a, b, a)
+    return None if is_first is None else b if is_first else a
+
+
+def _abs(on: OnBox, eqn: Eqn) -> Value | None:
+    a = on.form(eqn.invars[0])
+    return a and _max(on, a, a.times(-1))
 
 
 def _select(on: OnBox, eqn: Eqn) -> Value | None:
@@ -255,7 +293,7 @@ _OF_TWO: dict[str, Callable[[OnBox, Form, Form], Value | None]] = {
 }  # fmt: skip
 _RULES: dict[str, Callable[[OnBox, Eqn], Value | None]] = {
     **{name: _of_two(rule) for name, rule in _OF_TWO.items()},
-    "neg": _neg, "convert": _same, "bound": _same, "select": _select, "and": _decided_by(False),
+    "neg": _neg, "abs": _abs, "convert": _same, "bound": _same, "select": _select, "and": _decided_by(False),
     "or": _decided_by(True), "not": _not,
 }  # fmt: skip
 """Values of operations, by the name of the primitive."""
