@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 
-from qdtrace.api import to_jax
+from qdtrace.api import jit, to_jax
 from qdtrace.errors import TraceTypeError, TraceValueError
 from qdtrace.trace.arguments import as_values
 from qdtrace.trace.indexing import as_array, is_static_int, shown
+
+if TYPE_CHECKING:
+    from qdtrace.trace.compat import Primitive
 
 _INTEGERS = (f"{kind}{n}" for kind in ("int", "uint") for n in (8, 16, 32, 64))
 ORDERED = ("bool", "bfloat16", "float16", "float32", "float64", *_INTEGERS)
@@ -19,6 +22,15 @@ MOST = 2**31 - 1
 """The largest static number: places are i32."""
 MOST_ELEMENTS = 2**31 - 2**18
 """Most elements of an array: the end of a part behind the last one is an i32, too."""
+
+
+def compiled(primitive: Primitive, *static: str) -> Any:
+    """Returns the function that binds a primitive, compiled; also as a part of one whose arrays are buffers."""
+
+    def bind(*operands: Any, **params: Any) -> Any:
+        return primitive.bind(*as_values(operands), **params)
+
+    return jit(bind, static_argnames=static)
 
 
 def array_of(value: Any, what: str) -> jax.Array:
@@ -78,7 +90,9 @@ def row_of(value: Any, what: str) -> jax.Array:
             help="map rows of a matrix by `jax.vmap`, or flatten the array by `.reshape(-1)`",
         )
     if row.shape[0] > MOST_ELEMENTS:
-        raise TraceValueError.here(f"{what} takes up to {MOST_ELEMENTS} elements, got {row.shape[0]}")
+        raise TraceValueError.here(
+            f"{what} takes up to {MOST_ELEMENTS} elements, got {row.shape[0]}", help="take it in parts"
+        )
     return row
 
 
@@ -95,5 +109,7 @@ def count_of(value: Any, what: str, least: int = 0, most: int = MOST) -> int:
             help="a shape cannot depend on data: give the largest number, as a Python int",
         )
     if not least <= value <= most:
-        raise TraceValueError.here(f"{what} needs {least} to {most}, got {value}")
+        raise TraceValueError.here(
+            f"{what} needs {least} to {most}, got {value}", help="give a number in this range"
+        )
     return int(value)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.interpreters import ad
 
+from qdtrace.algorithms.arguments import compiled
 from qdtrace.algorithms.rows import in_steps, last_step, with_lanes_first
 from qdtrace.api import jit
 from qdtrace.trace import compat
@@ -249,7 +250,7 @@ def _mapped(operands: Sequence[Any], axes: Sequence[Any], *, size: int) -> tuple
     return [x.reshape(lanes, rows, *x.shape[1:]) for x in outs], [0] * len(outs)
 
 
-_packed: Any = jit(packed_p.bind, static_argnames="size")
+_packed: Any = compiled(packed_p, "size")
 compat.define(packed_p, _types, _mapped, _by_xla, cpu=_by_tasks, cuda=_on_gpu, rocm=_on_gpu)
 ad.primitive_jvps[packed_p] = _tangents
 ad.primitive_transposes[packed_p] = _adjoints

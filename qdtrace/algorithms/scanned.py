@@ -17,6 +17,7 @@ from jax import lax
 from jax.core import eval_jaxpr
 from jax.interpreters import ad
 
+from qdtrace.algorithms.arguments import compiled
 from qdtrace.algorithms.rows import with_lanes_first
 from qdtrace.api import jit
 from qdtrace.trace import compat
@@ -220,7 +221,7 @@ def _mapped(operands: Sequence[Any], axes: Sequence[Any], *, combine: _Combine) 
     return [out.reshape(x.shape) for out, x in zip(outs, moved, strict=True)], [0] * len(outs)
 
 
-_scanned: Any = jit(scanned_p.bind, static_argnames="combine")
+_scanned: Any = compiled(scanned_p, "combine")
 compat.define(scanned_p, _types, _mapped, _by_jax, cpu=_by_tasks)
 ad.primitive_jvps[scanned_p] = _tangents
 def_import_rule(scanned_p, _in_lane)

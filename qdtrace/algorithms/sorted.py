@@ -14,9 +14,9 @@ import jax.numpy as jnp
 from jax import lax
 from jax.interpreters import ad
 
+from qdtrace.algorithms.arguments import compiled
 from qdtrace.algorithms.moves import ordered_bits
 from qdtrace.algorithms.radix import sort_rows
-from qdtrace.api import jit
 from qdtrace.trace import compat
 from qdtrace.trace.importer import def_import_rule
 from qdtrace.trace.indexing import as_value
@@ -80,7 +80,7 @@ def _mapped(operands: Sequence[Any], axes: Sequence[int], **params: Any) -> tupl
     return found, [0] * len(found)
 
 
-_sorted: Any = jit(sorted_p.bind, static_argnames=("ordered", "bits"))
+_sorted: Any = compiled(sorted_p, "ordered", "bits")
 compat.define(sorted_p, _types, _mapped, _by_xla, cpu=_by_tasks)
 ad.primitive_jvps[sorted_p] = _tangents
 def_import_rule(sorted_p, _by_xla)

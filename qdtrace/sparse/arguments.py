@@ -28,7 +28,8 @@ def function_of(f: Any, what: str) -> tuple[Callable[..., Any], str]:
         TraceTypeError: `f` is no function, or has static arguments.
     """
     if not callable(f):
-        raise TraceTypeError.here(f"{what} needs a function, got {type(f).__name__}")
+        help = "give it the function itself: `qd.sparsity(energy)(x)`"
+        raise TraceTypeError.here(f"{what} needs a function, got {type(f).__name__}", help=help)
     name = getattr(f, "__name__", type(f).__name__)
     if not isinstance(f, Jitted):
         return f, name
@@ -60,12 +61,16 @@ def checked_argument(args: Sequence[Any], argnum: int, what: str) -> Any:
         TraceTypeError: it is no array of floats with at least one axis.
     """
     if argnum >= len(args):
-        raise TraceTypeError.here(f"{what} needs argument {argnum}, got {len(args)} arguments")
+        help = "count arguments from 0, and pass them by position"
+        raise TraceTypeError.here(f"{what} needs argument {argnum}, got {len(args)} arguments", help=help)
     x: Any = args[argnum]
     is_array = hasattr(x, "dtype") and x.ndim > 0
     if not is_array or not jnp.issubdtype(x.dtype, jnp.floating):
         got = f"{x.dtype}{list(x.shape)}" if hasattr(x, "dtype") else type(x).__name__
-        raise TraceTypeError.here(f"{what} needs an array of floats as argument {argnum}, got {got}")
+        raise TraceTypeError.here(
+            f"{what} needs an array of floats as argument {argnum}, got {got}",
+            help="say by `argnum` which argument derivatives are taken by: `qd.sparsity(f, 1)`",
+        )
     return x
 
 

@@ -68,7 +68,9 @@ def sparsity(f: Callable[..., Any], argnum: int = 0) -> Callable[..., Sparsity]:
         TraceValueError: likewise: the pattern has `2**31` entries or more.
     """
     if type(argnum) is not int or argnum < 0:
-        raise TraceTypeError.here(f"qd.sparsity needs the position of one argument, got {argnum!r}")
+        raise TraceTypeError.here(
+            f"qd.sparsity needs the position of one argument, got {argnum!r}", help="count from 0: `qd.sparsity(f, 1)`"
+        )
     function, name = function_of(f, "qd.sparsity")
 
     @boundary

@@ -135,7 +135,8 @@ def touched_by(reading: Reading, region: JaxprEqn) -> Touched:
     through(body_of(region).eqns, (), frozenset())
     read, written = (tuple(map(layout_of, eqns)) for eqns in (loads, writes))
     if (count := sum(layout.size for layout in read)) > MOST:
-        raise refusal(f"an iteration that loads {count} entries, more than {MOST}", loc_of(region))
+        help = "make several iterations of it"
+        raise refusal(f"an iteration that loads {count} entries, more than {MOST}", loc_of(region), help)
     return Touched(region, trips, read, written, tuple(writes), tuple(branches))
 
 

@@ -29,16 +29,19 @@ if TYPE_CHECKING:
 MOST = 256
 """Most entries that one iteration may load, and most iterations of a loop that is written out."""
 _WRITES = {markers.store_p, markers.accum_p, markers.lset_p}
+_LIST = "make the list of what meets before, and pass it as an argument"
+_ADD = "accumulate by `b[i] += v`"
+_CONDITION = "put what is behind it under `qd.when`: a term has all that it loads in one pattern"
 _REFUSED = {
-    markers.atomic_p: "an atomic with its old value",
-    markers.assign_p: "`b[...] = v`",
-    markers.update_p: "`b[i] = b[i] + v`",
-    markers.accum_along_p: "an accumulation by max, min or mul",
-    markers.break_p: "qd.break_if",
-    markers.continue_p: "qd.continue_if",
-    markers.while_p: "qd.while_",
+    markers.atomic_p: ("an atomic with its old value", _ADD),
+    markers.assign_p: ("`b[...] = v`", "store elements in a loop: `b[i] = v`"),
+    markers.update_p: ("`b[i] = b[i] + v`", _ADD),
+    markers.accum_along_p: ("an accumulation by max, min or mul", _ADD),
+    markers.break_p: ("qd.break_if", _CONDITION),
+    markers.continue_p: ("qd.continue_if", _CONDITION),
+    markers.while_p: ("qd.while_", "make it `for k in qd.range(n):` of constant length, with `qd.when` in it"),
 }
-"""Markers that no term may have, as a user writes them."""
+"""Markers that no term may have, as a user writes them, and what to write instead."""
 _READS = {markers.load_p, markers.reach_p, markers.check_p, markers.local_p, markers.lget_p}
 _TAKEN = _WRITES | _READS | {markers.for_p, markers.when_p}
 
@@ -89,7 +92,8 @@ def read(function: Callable[..., Any], avals: Sequence[Any], argnum: int, name: 
     makers = [e for e in root.items if e.primitive is markers.buffer_p and e.invars[0] is param]
     used = [e for e in root.items if param in e.invars and e not in makers]
     if len(makers) != 1 or used:
-        raise refusal("an argument that no loop loads from", loc_of(used[0]) if used else None)
+        help = "load it in a loop: `x[i]`"
+        raise refusal("an argument that no loop loads from", loc_of(used[0]) if used else None, help)
     handle: Any = makers[0].outvars[0]
     active = _Spread({handle}, handle)
     active.through(root.items, decided=False)
@@ -128,7 +132,7 @@ class _Spread:
     def _region(self, region: JaxprEqn, decided: bool) -> None:
         bounds = bounds_of(region)
         if region.primitive is markers.for_p and self.depends(bounds):
-            raise refusal("a loop whose bounds depend on the argument", loc_of(region))
+            raise refusal("a loop whose bounds depend on the argument", loc_of(region), _LIST)
         decided = decided or self.depends(bounds)
         count = -1
         while count != len(self.found):  # what a cell keeps for the next iteration
@@ -142,9 +146,9 @@ def _check(found: Reading) -> None:
     for eqn in found.root.items:
         active = any(not isinstance(a, Literal) and a in found.active for a in eqn.invars)
         if active and eqn.primitive in _REFUSED:
-            raise refusal(_REFUSED[eqn.primitive], loc_of(eqn))
+            raise refusal(*_refused(eqn))
         if active and (eqn.primitive in _WRITES or eqn.primitive is markers.when_p):
-            raise refusal("a store or a condition outside of loops", loc_of(eqn))
+            raise refusal("a store or a condition outside of loops", loc_of(eqn), "put it in a loop")
         if found.handle in eqn.invars and eqn.primitive not in markers.REGIONS:
             raise refusal("a use of the argument outside of loops", loc_of(eqn), "load it in a loop: `x[i]`")
     for region in regions:
@@ -157,7 +161,7 @@ def _check(found: Reading) -> None:
     read_before: list[Any] = []
     for eqn in order:
         if eqn in found.loops and any(a is v for a in eqn.invars for v in read_before):
-            raise refusal("a loop behind a use of what it accumulates into", loc_of(eqn))
+            raise refusal("a loop behind a use of what it accumulates into", loc_of(eqn), "use it behind all loops")
         if eqn not in found.loops:
             read_before.append(eqn.invars[0])
     for region in found.loops:
@@ -167,18 +171,20 @@ def _check(found: Reading) -> None:
 def _check_body(items: Sequence[JaxprEqn], found: Reading) -> None:
     for eqn in items:
         if eqn.primitive in markers.MARKERS - _TAKEN:
-            raise refusal(_REFUSED.get(eqn.primitive, f"`{eqn.primitive.name}`"), loc_of(eqn))
+            raise refusal(*_refused(eqn))
         atoms = [a for a in eqn.invars if not isinstance(a, Literal)]
         if eqn.primitive in markers.READS and eqn.invars[0] in found.outputs:
-            raise refusal("a loop that reads what loops compute of the argument", loc_of(eqn))
+            help = "compute it again in this loop: a term is a function of what its own iteration loads"
+            raise refusal("a loop that reads what loops compute of the argument", loc_of(eqn), help)
         if eqn.primitive in _WRITES and eqn.invars[0] is found.handle:
-            raise refusal("a store into the argument", loc_of(eqn))
+            raise refusal("a store into the argument", loc_of(eqn), "keep it in a cell: `qd.local`")
         if eqn.primitive in markers.BUFFER_ACCESSES and any(a in found.active for a in atoms[_data(eqn) :]):
-            raise refusal("an index that depends on the argument", loc_of(eqn))
+            raise refusal("an index that depends on the argument", loc_of(eqn), _LIST)
         if eqn.primitive is markers.accum_p and eqn.params["op"] != "add":
-            raise refusal(f"an accumulation by {eqn.params['op']}", loc_of(eqn))
+            raise refusal(f"an accumulation by {eqn.params['op']}", loc_of(eqn), _ADD)
         if is_control(eqn) and compat.has_markers(eqn.effects) and any(a in found.active for a in atoms):
-            raise refusal("control flow of `lax` that loads from the argument", eqn_loc(eqn))
+            help = "load before, and give it the values"
+            raise refusal("control flow of `lax` that loads from the argument", eqn_loc(eqn), help)
         inner = [eqn, *compat.all_eqns([eqn])] if any(a in found.active for a in atoms) else ()
         if eqn.primitive not in markers.REGIONS and any(e.primitive is while_p for e in inner):
             raise refusal(
@@ -190,13 +196,19 @@ def _check_body(items: Sequence[JaxprEqn], found: Reading) -> None:
             _check_body(body_of(eqn).eqns, found)
 
 
+def _refused(eqn: JaxprEqn) -> tuple[str, Loc | None, str]:
+    other = f"`{eqn.primitive.name}`", "compute it before, and pass it as an argument"
+    what, help = _REFUSED.get(eqn.primitive, other)
+    return what, loc_of(eqn), help
+
+
 def _check_trips(region: JaxprEqn) -> None:
     if region.primitive is not markers.for_p:
         return
     trips = static_bounds(region)
     if trips is None or len(trips) > MOST:
         got = "unknown length" if trips is None else f"{len(trips)} iterations"
-        help = f"give it constant bounds of at most {MOST} iterations"
+        help = f"give it constant bounds of at most {MOST} iterations, or loop over a list of pairs that is an argument"
         raise refusal(f"an inner loop of {got}", loc_of(region), help)
 
 

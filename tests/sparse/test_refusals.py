@@ -169,6 +169,7 @@ def test_the_construct_is_named(f: Callable[[Any], Any], text: str) -> None:
     with pytest.raises(qd.GradientError, match=text) as caught:
         use()
     assert f is two_results or "test_refusals.py" in str(caught.value)
+    assert caught.value.help
 
 
 def test_arguments_are_told() -> None:

@@ -104,6 +104,28 @@ def test_what_is_linear_meets_nothing() -> None:
         np.testing.assert_allclose(pattern.to_scipy(values).toarray(), wanted, atol=1e-5)
 
 
+def test_algorithms_may_stand_around_loops() -> None:
+    """Lists are made of other arguments, in the function itself."""
+
+    @qd.jit
+    def energy(x: Any, ends: Any, mask: Any) -> Any:
+        kept, count = qd.compact(mask, ends)
+        first = qd.sort(kept[:, 0])
+        total = qd.scan(jnp.add, qd.sort(mask).astype(jnp.int32))
+        out = qd.zeros((), x.dtype)
+        for k in qd.range(ends.shape[0]):
+            with qd.when(k < count):
+                out[()] += (x[kept[k, 0]] - x[kept[k, 1]]) ** 4 * (first[k] + total[k])
+        return out
+
+    x, ends = jnp.asarray([1.0, 2.0, 0.5, 3.0]), jnp.asarray([[0, 1], [2, 3], [1, 2]])
+    given = ends, jnp.asarray([True, False, True])
+    pattern = qd.sparsity(energy)(x, *given)
+    values = qd.sparse_hessian(energy, pattern)(x, *given)
+    wanted = jax.hessian(energy)(x, *given)
+    np.testing.assert_allclose(pattern.to_scipy(values).toarray(), wanted, rtol=1e-5)
+
+
 @pytest.mark.full
 def test_functions_that_are_called_are_read() -> None:
     @qd.jit(static_argnames="power")
