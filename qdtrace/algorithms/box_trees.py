@@ -222,7 +222,8 @@ def _corners(low: Any, high: Any, what: str) -> tuple[Any, Any]:
     arrays = [positions_of(corner, what, "corners", "corner") for corner in (low, high)]
     if arrays[0].shape != arrays[1].shape:
         raise TraceValueError.here(
-            f"{what} needs as many low corners as high ones, got shapes {arrays[0].shape} and {arrays[1].shape}"
+            f"{what} needs as many low corners as high ones, got shapes {arrays[0].shape} and {arrays[1].shape}",
+            help="give each box one of each",
         )
     dtype = jnp.promote_types(arrays[0].dtype, arrays[1].dtype)
     return arrays[0].astype(dtype), arrays[1].astype(dtype)

@@ -48,7 +48,9 @@ def scan(f: Callable[[T, T], T], x: T) -> T:
     """
     first = jax.tree.leaves(as_values(x))[:1]
     if not first or jnp.ndim(first[0]) == 0:
-        raise TraceValueError.here(f"qd.scan needs arrays with a first axis, got {'a number' if first else 'none'}")
+        got = "a number" if first else "none"
+        help = "scan an array of one axis or more: `qd.scan(jnp.add, x)`"
+        raise TraceValueError.here(f"qd.scan needs arrays with a first axis, got {got}", help=help)
     leaves, structure = leaves_of(x, "qd.scan", jnp.shape(first[0])[0], "that of the first one")
     _require_element(f, leaves, structure, "qd.scan")
 
@@ -121,7 +123,9 @@ def _key_of(f: Any, *how: Any) -> tuple[Any, ...] | None:
 def _require_element(f: Any, leaves: list[jax.Array], structure: Any, what: str) -> None:
     """Refuses a function of two elements that does not return one."""
     if not callable(f):
-        raise TraceTypeError.here(f"{what} needs a function of two elements, got {type(f).__name__}")
+        raise TraceTypeError.here(
+            f"{what} needs a function of two elements, got {type(f).__name__}", help="give one as `jnp.add`"
+        )
     types = [jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in leaves]
     element = jax.tree.unflatten(structure, types)
     returned = jax.eval_shape(f, element, element)

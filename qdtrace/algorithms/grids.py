@@ -197,7 +197,9 @@ def grid(positions: Any, cell: float) -> Grid:
             help="radii may be traced; the side of a cell decides only how fast they are searched",
         )
     if not (math.isfinite(cell) and cell > 0):
-        raise TraceValueError.here(f"qd.grid needs a positive side of a cell, got {cell}")
+        raise TraceValueError.here(
+            f"qd.grid needs a positive side of a cell, got {cell}", help="give about the radius that loops search in"
+        )
     bits = max(x.shape[0], 1).bit_length()
     cells = _cell(x, float(cell)).astype(jnp.int32)
     keys = _hashed([cells[:, axis] for axis in range(x.shape[1])], 1 << bits)

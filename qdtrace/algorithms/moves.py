@@ -98,7 +98,7 @@ class Move:
             for j in in_steps(p * self.length, jnp.minimum((p + 1) * self.length, self.n), STEP):
                 word = word_of(self.source, r, j, self.digit, self.word_type)
                 if limit is not None:
-                    check(word >> limit == 0, f"a key that bits={limit} does not hold")
+                    check(word >> limit == 0, f"a key that bits={limit} does not hold: give more, or leave bits= out")
                 d = self.digit.of(word)
                 counts[r, p, d] = counts[r, p, d] + 1
 

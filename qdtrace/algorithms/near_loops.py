@@ -26,7 +26,9 @@ class NearLoop(ABC):
     def __init__(self, name: str, form: str, place: Any, radius: Any) -> None:
         """Takes how the loop is called and written. Raises TraceValueError if the radius is no number."""
         if jnp.ndim(radius):
-            raise TraceValueError.here(f"{name} needs a number as radius, got shape {jnp.shape(radius)}")
+            raise TraceValueError.here(
+                f"{name} needs a number as radius, got shape {jnp.shape(radius)}", help="give that of the place: `r[i]`"
+            )
         self.name, self.place, self.radius = name, place, as_values(radius)
         self.use: Use = expect_use(self, name, form)
 

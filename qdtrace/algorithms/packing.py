@@ -14,6 +14,7 @@ from qdtrace.api import jit
 from qdtrace.errors import TraceTypeError, boundary
 from qdtrace.trace.allocation import empty, zeros
 from qdtrace.trace.checks import check
+from qdtrace.trace.context import get_current
 from qdtrace.trace.indexing import as_value
 from qdtrace.trace.loops import range as qd_range
 
@@ -71,7 +72,7 @@ def segments(sorted_keys: Any, n: int) -> jax.Array:
 
     Raises:
         TraceTypeError: keys are no integers, or `n` is no static integer.
-        TraceValueError: keys have not one axis, `n` is negative, or the call stands in a loop.
+        TraceValueError: keys have not one axis, or `n` is negative.
         CheckError: when it runs: keys are not sorted, or one is not from 0 to `n - 1`.
     """
     keys = row_of(sorted_keys, "qd.segments")
@@ -79,7 +80,25 @@ def segments(sorted_keys: Any, n: int) -> jax.Array:
         raise TraceTypeError.here(
             f"qd.segments needs integers, got {keys.dtype}", help="number the keys from 0: `.astype(jnp.int32)`"
         )
-    return as_value(_segments(keys, n=count_of(n, "n of qd.segments")))
+    count = count_of(n, "n of qd.segments")
+    context = get_current()
+    if context is not None and context.in_thread:
+        return _counted(keys, count)
+    return as_value(_segments(keys, n=count))
+
+
+def _counted(keys: Any, n: int) -> jax.Array:
+    """Returns offsets by searches, for the keys of an iteration of a loop."""
+    if not keys.shape[0]:
+        return jnp.zeros(n + 1, jnp.int32)
+    largest = min(max(n - 1, 0), jnp.iinfo(keys.dtype).max)
+    check(jnp.all((keys >= 0) & (keys <= largest)) & (n > 0), _OUTSIDE.format(n))
+    check(jnp.all(keys[1:] >= keys[:-1]), _UNSORTED)
+    return jnp.searchsorted(keys.astype(jnp.int32), jnp.arange(n + 1, dtype=jnp.int32)).astype(jnp.int32)
+
+
+_OUTSIDE = "qd.segments needs keys below n = {}, from 0: give n = the largest + 1"
+_UNSORTED = "qd.segments needs sorted keys: `qd.sort(keys)` sorts them"
 
 
 def _offsets(keys: Any, *, n: int) -> Any:
@@ -91,10 +110,10 @@ def _offsets(keys: Any, *, n: int) -> Any:
     largest = min(max(n - 1, 0), jnp.iinfo(keys.dtype).max)
     for i in qd_range(count + 1, name="segments"):
         own = keys[jnp.minimum(i, count - 1)]
-        check((i == count) | ((own >= 0) & (own <= largest)) & (n > 0), f"qd.segments needs keys below n = {n}, from 0")
+        check((i == count) | ((own >= 0) & (own <= largest)) & (n > 0), _OUTSIDE.format(n))
         before = jnp.where(i > 0, keys[jnp.maximum(i - 1, 0)].astype(jnp.int32), -1)
         key = jnp.where(i < count, own.astype(jnp.int32), n)
-        check(before <= key, "qd.segments needs sorted keys")
+        check(before <= key, _UNSORTED)
         for k in qd_range(before + 1, key + 1):
             offsets[k] = i
     return offsets

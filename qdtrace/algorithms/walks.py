@@ -63,7 +63,10 @@ def first_hit(tree: Levels, count: int, origin: Any, direction: Any, test: Test)
 def _walk(tree: Levels, count: int, what: str, is_any: Any, bound: Bound, test: Test, leaf: int) -> Any:
     """Returns the item with the smallest value, and that; `bound` gives no more than any value in a box."""
     if not callable(test):
-        raise TraceTypeError.here(f"{what} needs a function of the number of an item, got {shown(test)}")
+        raise TraceTypeError.here(
+            f"{what} needs a function of the number of an item, got {shown(test)}",
+            help="give one that computes its value: `lambda j: jnp.sum((x[j] - p) ** 2)`",
+        )
     dtype = tree.nodes.dtype
     nothing = jnp.asarray(jnp.inf, dtype)
     if not tree.items.shape[0]:
@@ -87,8 +90,11 @@ def _walk(tree: Levels, count: int, what: str, is_any: Any, bound: Bound, test: 
 
 def _value(test: Test, item: Any, what: str, dtype: Any) -> Any:
     value = as_value(test(item))
-    if not jnp.issubdtype(jnp.result_type(value), jnp.floating):
-        raise TraceTypeError.here(f"{what} needs a test that gives a float, got {shown(value)}")
+    if value is None or not jnp.issubdtype(jnp.result_type(value), jnp.floating):
+        help = "return a number" if value is None else "convert it: `.astype(jnp.float32)`"
+        raise TraceTypeError.here(f"{what} needs a test that gives a float, got {shown(value)}", help=help)
     if jnp.shape(value):
-        raise TraceValueError.here(f"{what} needs a test that gives a number, got shape {jnp.shape(value)}")
+        raise TraceValueError.here(
+            f"{what} needs a test that gives a number, got shape {jnp.shape(value)}", help="reduce it: `jnp.sum(v)`"
+        )
     return jnp.asarray(value, dtype)

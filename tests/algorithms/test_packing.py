@@ -146,8 +146,30 @@ def test_segments_of_rows_and_of_nothing() -> None:
     ],
 )
 def test_keys_that_are_no_segments(keys: list[int], n: int, told: str) -> None:
-    with pytest.raises(qd.CheckError, match=told):
-        jax.block_until_ready(qd.segments(jnp.array(keys), n))
+    @qd.jit
+    def of_rows(rows: Any) -> Any:
+        out = qd.empty((rows.shape[0], n + 1), jnp.int32)
+        for i in qd.range(rows.shape[0]):
+            out[i] = qd.segments(rows[i], n)
+        return out
+
+    for call in (lambda: qd.segments(jnp.array(keys), n), lambda: of_rows(jnp.array([keys, keys]))):
+        with pytest.raises(qd.CheckError, match=told):
+            jax.block_until_ready(call())
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint32"])
+def test_segments_in_a_loop(dtype: str) -> None:
+    @qd.jit
+    def of_rows(rows: Any) -> Any:
+        out = qd.empty((rows.shape[0], 6), jnp.int32)
+        for i in qd.range(rows.shape[0]):
+            out[i] = qd.segments(rows[i], 5)
+        return out
+
+    rows = jnp.sort(jnp.asarray(np.random.default_rng(0).integers(0, 5, (4, 7)), dtype), axis=1)
+    for given in (rows, rows[:, :0]):
+        np.testing.assert_array_equal(of_rows(given), jnp.stack([qd.segments(row, 5) for row in given]))
 
 
 @pytest.mark.parametrize(
