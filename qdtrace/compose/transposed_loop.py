@@ -18,13 +18,15 @@ from qdtrace.compose.loop_derivative import adjoints_p, is_float
 from qdtrace.compose.staged_program import chosen
 from qdtrace.errors import GradientError, QdError
 from qdtrace.trace import compat
+from qdtrace.trace.dependence import dependent, mask_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from jax import Array
 
     from qdtrace.compose.loop_derivative import Loop
+    from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.jaxprs import AnyJaxpr
 
     Mask = Sequence[bool]
@@ -84,22 +86,18 @@ def _refused(what: str) -> GradientError:
     )
 
 
-def _dependent(closed: AnyJaxpr, moved: Iterable[bool]) -> list[bool]:
+def _dependent(closed: AnyJaxpr, moved: Mask) -> list[bool]:
     """Returns the mask of results of a jaxpr that depend on operands in a mask."""
     jaxpr = compat.open_jaxpr(closed)
-    found = {v for v, m in zip(jaxpr.invars, moved, strict=True) if m}
-    for eqn in jaxpr.eqns:
-        mask = [not isinstance(v, compat.Literal) and v in found for v in eqn.invars]
-        if not any(mask):
-            continue
-        inner = list(compat.inner_jaxprs(eqn))
-        if eqn.primitive is call_p:
-            program = eqn.params["staged"].with_rules
-            reached = derivation().dependent_variables(program, tuple(chosen(program.params[: len(mask)], mask)))
-            out = [v in reached for v in program.results]
-        elif len(inner) == 1 and len(compat.open_jaxpr(inner[0]).invars) == len(mask) and eqn.primitive is not scan_p:
-            out = _dependent(inner[0], mask)
-        else:
-            out = [True] * len(eqn.outvars)
-        found.update(chosen(eqn.outvars, out))
-    return [not isinstance(v, compat.Literal) and v in found for v in jaxpr.outvars]
+    return mask_of(jaxpr.outvars, dependent(jaxpr, chosen(jaxpr.invars, moved), _dependent_results))
+
+
+def _dependent_results(eqn: JaxprEqn, moved: Mask) -> Mask:
+    inner = list(compat.inner_jaxprs(eqn))
+    if eqn.primitive is call_p:
+        program = eqn.params["staged"].with_rules
+        reached = derivation().dependent_variables(program, tuple(chosen(program.params[: len(moved)], moved)))
+        return [v in reached for v in program.results]
+    if len(inner) == 1 and len(compat.open_jaxpr(inner[0]).invars) == len(moved) and eqn.primitive is not scan_p:
+        return _dependent(inner[0], moved)
+    return [True] * len(eqn.outvars)

@@ -8,6 +8,7 @@ import jax
 
 from qdtrace.frozen import frozen
 from qdtrace.trace import compat
+from qdtrace.trace.dependence import dependent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,10 +48,7 @@ def linearised(jaxpr: Any, moves: Sequence[bool]) -> Linearised:
     made = compat.open_jaxpr(closed)
     count = len(opened.outvars)
     residuals: list[Any] = made.outvars[count:]
-    given = {*made.invars, *made.constvars}
-    for eqn in made.eqns:
-        if any(isinstance(v, compat.Var) and v in given for v in eqn.invars):
-            given.update(eqn.outvars)
+    given = dependent(made, [*made.invars, *made.constvars])
     variables = [v for v in residuals if isinstance(v, compat.Var)]
     fixed = [v for v in variables if v not in given]
     constants = compat.function_of(compat.without_dead_code(compat.jaxpr_of(made.eqns, [], fixed)))

@@ -17,8 +17,9 @@ from qdtrace.lanes.limits import limits_on_cpu, limits_on_gpu
 from qdtrace.lanes.loop import looped
 from qdtrace.lanes.panels import PANEL, with_kernels, with_tasks
 from qdtrace.lanes.shared import cut, is_for_library
-from qdtrace.lanes.stages import Stage, calls_programs, jaxprs_of, named, stages_of, varying
+from qdtrace.lanes.stages import Stage, calls_programs, jaxprs_of, named, stages_of
 from qdtrace.trace import compat
+from qdtrace.trace.dependence import dependent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,11 +52,11 @@ def chosen_split(plan: Plan, axes: Sequence[int | None]) -> Split | None:
         return None
     lanes, jaxpr = plan.sizes[0], compat.open_jaxpr(plan.element)
     given = [v for v, axis in zip(jaxpr.invars, axes, strict=True) if axis is not None]
-    varies = varying(jaxpr, given)
+    varies = dependent(jaxpr, given)
     once = None
     if mode == "auto" and not compat.has_markers(jaxpr.effects) and (found := cut(jaxpr, varies, lanes)) is not None:
         once, jaxpr = found.once, found.rest
-        varies = varying(jaxpr, given)
+        varies = dependent(jaxpr, given)
     stages = stages_of(jaxpr, varies, None) if mode in ("batch", "group") else _stages(jaxpr, varies, lanes)
     if once is not None and not stages and jaxpr.eqns:
         stages = [Stage(tuple(jaxpr.eqns), batched=False)]

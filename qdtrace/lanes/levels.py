@@ -23,9 +23,9 @@ from qdtrace.lanes.limits import AS_FAST_ON_CPU
 from qdtrace.lanes.loop import looped
 from qdtrace.lanes.plan import Mapping, Part
 from qdtrace.lanes.shared import LEAST, LEAST_OF_ALL, cut
-from qdtrace.lanes.stages import varying
 from qdtrace.lanes.staging import most_copied
 from qdtrace.trace import compat
+from qdtrace.trace.dependence import dependent
 from qdtrace.trace.lengths import known
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def along_levels(plan: Plan, mapping: Mapping, args: Any, kwargs: Any) -> Levels
         others = [v for v, part in parts.items() if not set(part.at) <= {None, level}]
         own = 1 if level is None else sizes[level]
         least, of_all = (LEAST, LEAST_OF_ALL) if level is None else (1, of_level)
-        found = cut(jaxpr, varying(jaxpr, others), prod(sizes) - own, least, of_all)
+        found = cut(jaxpr, dependent(jaxpr, others), prod(sizes) - own, least, of_all)
         if found is None:
             continue
         is_cut, jaxpr = True, found.rest

@@ -25,9 +25,9 @@ from qdtrace.groups.work import lanes_of
 from qdtrace.lanes.plan import Part
 from qdtrace.lanes.products import rewritten, with_products
 from qdtrace.lanes.short_rows import is_sum, summed
-from qdtrace.lanes.stages import varying
 from qdtrace.trace import compat
 from qdtrace.trace.allocation import empty
+from qdtrace.trace.dependence import dependent
 from qdtrace.trace.loops import ndrange
 from qdtrace.trace.products import multiplications
 
@@ -238,7 +238,7 @@ def _tangents(
     """Runs JAX's rules for the batch with kernels of single equations, for JAX to take values and tangents apart."""
     moves = [type(t) is not ad.Zero for t in tangents]
     opened = compat.open_jaxpr(jaxpr)
-    moving = varying(jaxpr, (v for v, m in zip(opened.invars, moves, strict=True) if m))
+    moving = dependent(jaxpr, (v for v, m in zip(opened.invars, moves, strict=True) if m))
     results: list[Any] = [v if isinstance(v, compat.Var) else None for v in opened.outvars]
     dense = [v in moving and jnp.issubdtype(v.aval.dtype, jnp.inexact) for v in results]
 

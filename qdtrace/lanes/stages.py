@@ -51,7 +51,7 @@ def stages_of(jaxpr: Any, varies: Collection[Any], limits: Limits | None) -> lis
 
     Args:
         jaxpr: the jaxpr.
-        varies: those of its variables that differ from lane to lane (`varying`).
+        varies: those of its variables that differ from lane to lane (`dependent` on what does).
         limits: sizes from which on XLA is faster; None: whatever may run for the whole batch does so.
     """
     opened = compat.open_jaxpr(jaxpr)
@@ -89,15 +89,6 @@ def stages_of(jaxpr: Any, varies: Collection[Any], limits: Limits | None) -> lis
 def calls_programs(eqns: Iterable[Any]) -> bool:
     """Returns whether equations run programs, which a lane has not inside: they are for all lanes at once."""
     return any(e.primitive.name in _PROGRAMS for e in compat.all_eqns(eqns))
-
-
-def varying(jaxpr: Any, given: Iterable[Any]) -> set[Any]:
-    """Returns the variables of a jaxpr that depend on those given."""
-    found = set(given)
-    for eqn in compat.open_jaxpr(jaxpr).eqns:
-        if any(isinstance(v, compat.Var) and v in found for v in eqn.invars):
-            found.update(eqn.outvars)
-    return found
 
 
 def jaxprs_of(stages: Sequence[Stage], results: Sequence[Any]) -> list[Any]:

@@ -11,6 +11,7 @@ import numpy as np
 from qdtrace.sparse.local import function_of_entries
 from qdtrace.sparse.reading import type_of
 from qdtrace.trace import compat
+from qdtrace.trace.dependence import dependent, mask_of
 from qdtrace.trace.tree import body_of
 
 if TYPE_CHECKING:
@@ -48,16 +49,8 @@ def _closed(meets: Any) -> Any:
 def _depends(made: Any) -> Any:
     """Returns bools of shape [results, inputs]: whether a result is computed of an input."""
     jaxpr = compat.open_jaxpr(made)
-    none = np.zeros(len(jaxpr.invars), bool)
-    found: dict[Any, Any] = dict(zip(jaxpr.invars, np.eye(len(jaxpr.invars), dtype=bool), strict=True))
-
-    def of(atom: Any) -> Any:
-        return none if isinstance(atom, compat.Literal) else found.get(atom, none)
-
-    for eqn in jaxpr.eqns:
-        every = np.any([none, *map(of, eqn.invars)], axis=0)
-        found.update(dict.fromkeys(eqn.outvars, every))
-    return np.stack([of(atom) for atom in jaxpr.outvars]) if jaxpr.outvars else none[None][:0]
+    columns = [mask_of(jaxpr.outvars, dependent(jaxpr, [v])) for v in jaxpr.invars]
+    return np.array(columns, bool).reshape(len(jaxpr.invars), len(jaxpr.outvars)).T
 
 
 def is_repeated(columns: Any) -> Any:

@@ -13,7 +13,8 @@ from jax import lax
 import qdtrace as qd
 from qdtrace.errors import TraceTypeError, TraceValueError
 from qdtrace.lanes.limits import limits_on_cpu, limits_on_gpu
-from qdtrace.lanes.stages import stages_of, varying
+from qdtrace.lanes.stages import stages_of
+from qdtrace.trace.dependence import dependent
 from tests.api.array_programs import STEPS, draw, function_of
 from tests.selection import drawn
 
@@ -105,7 +106,7 @@ def test_eigenvalues_of_all_lanes_are_those_of_jax() -> None:
 def test_long_sorts_of_a_gpu(f: Any, n: int, is_batched: bool) -> None:
     """Where they are decided, which needs no GPU."""
     jaxpr = jax.make_jaxpr(f)(jnp.zeros(n)).jaxpr
-    varies = varying(jaxpr, jaxpr.invars)
+    varies = dependent(jaxpr, jaxpr.invars)
     assert any(s.batched for s in stages_of(jaxpr, varies, limits_on_gpu(jaxpr, 1 << 20, varies))) == is_batched
     assert not stages_of(jaxpr, varies, limits_on_cpu(jaxpr, 1 << 20))
 
