@@ -55,10 +55,10 @@ from qdtrace.trace.buffers import Buffer, copy
 from qdtrace.trace.cells import Cell
 from qdtrace.trace.checks import check
 from qdtrace.trace.conditions import break_if, continue_if, otherwise, when
+from qdtrace.trace.diagnosis.foreign_names import missing as _missing
 from qdtrace.trace.local import CellTree, local
 from qdtrace.trace.loops import ndrange, range, while_
 from qdtrace.trace.pushes.append import Append, append
-from qdtrace.trace.structs import dataclass
 from qdtrace.vmap import vmap
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from qdtrace.sparse import Sparsity, sparse_hessian, sparse_jacobian, sparsity
     from qdtrace.tensors.entry import torch
     from qdtrace.trace.importer import def_import_rule
+    from qdtrace.trace.structs import dataclass
 
 __version__ = "0.1.0"
 
@@ -98,6 +99,7 @@ _LATER = {
         "sparse": "Sparsity sparse_hessian sparse_jacobian sparsity",
         "gradient_check": "check_grads",
         "trace.importer": "def_import_rule",
+        "trace.structs": "dataclass",
         "profiling": "profile",
         "tensors.entry": "torch",
     }.items()
@@ -113,9 +115,7 @@ if not TYPE_CHECKING:  # a type checker shall find misspelt names itself
         if name.startswith("_"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         if name not in _LATER:
-            from qdtrace.trace.diagnosis.foreign_names import missing  # only here: for a mistake
-
-            raise missing(name, __all__)
+            raise _missing(name, __all__)
         return getattr(_import_module(_LATER[name]), name)
 
 

@@ -14,6 +14,7 @@ from lowering.gpu.fill import FILL
 from lowering.gpu.handler import LAUNCHER_EXPORTS, WORDS, handler_text, imported, launcher_text
 from lowering.gpu.kernels import LoadedTask, Loader, label_of
 from lowering.gpu.padding import padded
+from lowering.gpu.reproducible import reproducible
 from lowering.gpu.words import Words
 from lowering.legalize.share_code import share_code
 from lowering.llvm.target import Target
@@ -159,8 +160,6 @@ class GpuBackend(NativeBackend[LoadedTask]):
     def fitted(self, program: Program, options: Options) -> Program:
         """Returns a program of the final stage as code is made of it: with `deterministic`, sums that have no order."""
         if options.deterministic:
-            from lowering.gpu.reproducible import reproducible
-
             return reproducible(program, self.machine.accumulation)
         return padded(program, self.machine.accumulation) if self.device.adds_vectors else program
 

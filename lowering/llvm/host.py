@@ -15,12 +15,12 @@ import inspect
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from lowering.llvm.text import Module
 from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
 
-    from lowering.llvm.text import Module
     from lowering.tables import Record
 
 _TYPES = {"Ptr": "ptr", "NoAlias": "ptr noalias", "I64": "i64", "I32": "i32", "I1": "i1", "None": "void"}
@@ -362,8 +362,6 @@ def c_string(text: str) -> str:
 
 def module_text(symbols: Iterable[Symbol], triple: str) -> str:
     """Returns the text of a module with these symbols and what they need."""
-    from lowering.llvm.text import Module  # only here: it loads the maths library, and most processes write no text
-
     module = Module(triple=triple)
     for symbol in symbols:
         symbol.define(module)

@@ -6,7 +6,7 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from lowering.llvm.maths.library import PLAIN, Form, MathFunction, closure, collect
+from lowering.llvm.maths.definitions import PLAIN, Form, MathFunction, closure, collect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

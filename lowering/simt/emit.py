@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from lowering.llvm import rules
 from lowering.llvm.atomics import scope
-from lowering.llvm.maths.library import Form
+from lowering.llvm.maths.definitions import Form
 from lowering.llvm.options import DEFAULTS, EmitOptions
 from lowering.llvm.prologue import alias_metadata, head_for, open_function
 from lowering.llvm.text import Module, Text

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
+from jax.experimental.custom_partitioning import ArrayMapping, SdyShardingRule, custom_partitioning
 from jax.interpreters import mlir
 
 from qdtrace.batching.shares import Shares, shares_of
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from jax import Array
-    from jax.experimental.custom_partitioning import ArrayMapping
 
     from qdtrace.ir.program import Var
 
@@ -75,8 +75,6 @@ class _Partitioned:
 
     def function(self) -> Callable[..., object]:
         """Returns the function that JAX partitions."""
-        from jax.experimental.custom_partitioning import ArrayMapping, SdyShardingRule, custom_partitioning
-
         others: list[str] = []
 
         def factor(v: Var, axis: int) -> str:

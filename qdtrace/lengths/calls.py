@@ -29,6 +29,7 @@ from qdtrace.trace import compat, jax_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
+    from types import ModuleType
 
     from qdtrace.config import Options
     from qdtrace.lengths.memory import Form
@@ -92,9 +93,7 @@ class Calls:
 
     def _run_differentiated(self, leaves: Sequence[Any], structure: Any) -> tuple[Any] | None:
         """Returns the result of a call in a `jax.vjp` that is called directly, or None."""
-        from qdtrace.lengths.gradients import differentiated, with_tangents  # only here: it loads derivatives
-
-        found = with_tangents(leaves)
+        found = _gradients().with_tangents(leaves)
         if found is None:
             return None
         values, moved = found
@@ -110,7 +109,7 @@ class Calls:
             made = None if forms is None else _run_form(forms[0], values)
         if forms is None or made is None:
             return None
-        return (differentiated(forms, made[0], leaves, values, moved, otherwise),)
+        return (_gradients().differentiated(forms, made[0], leaves, values, moved, otherwise),)
 
     @functools.cached_property
     def _compiled(self) -> Callable[..., Any]:
@@ -153,11 +152,17 @@ class Calls:
             call = trace_call(self.staging, leaves, structure, recording)
             if not moved:
                 return [call]
-            from qdtrace.lengths.gradients import trace_adjoint
-
-            return [call, trace_adjoint(call, leaves, moved)]
+            return [call, _gradients().trace_adjoint(call, leaves, moved)]
 
         return traces
+
+
+def _gradients() -> ModuleType:
+    """Returns the module `qdtrace.lengths.gradients`."""
+    # Loaded here: it loads derivatives, which most calls do without.
+    from qdtrace.lengths import gradients as module
+
+    return module
 
 
 def _run_form(form: Form, leaves: Sequence[Any]) -> tuple[Any] | None:

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from qdtrace.backend import backend
+from qdtrace.compose.pass_cache import pipelines
 from qdtrace.errors import QdError, user_loc, warn
 from qdtrace.frozen import frozen, mutable
 from qdtrace.ir.program import ref_type
@@ -215,12 +216,10 @@ def _made_of(skeletons: Sequence[Skeleton], trace: Trace) -> _Made:
 
 
 def _made_from(made: Opened, trace: Trace) -> _Made:
-    from qdtrace.passes.pipelines import optimise  # only here: see `compose.pass_cache`
-
     machine = backend("cpu")
     before, shorter = with_sizes([_to_run(program, trace) for program in made.programs], made)
     dims = _dims(before, shorter, made)
-    first, other = (optimise(p, trace.options, machine=machine.machine) for p in (before, shorter))
+    first, other = (pipelines().optimise(p, trace.options, machine=machine.machine) for p in (before, shorter))
     same = _new_memory(first, before) == _new_memory(other, shorter)
     given = machine.compile_given(first, other, trace.options) if same else None
     if given is None:

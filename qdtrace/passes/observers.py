@@ -19,6 +19,7 @@ from qdtrace.frozen import mutable
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.verify import VerifyError, verify_program
 from qdtrace.passes.fusion_decisions import format_decision
+from qdtrace.passes.report import report_page
 from qdtrace.passes.stage_record import Recorder
 
 if TYPE_CHECKING:
@@ -94,8 +95,6 @@ class DecisionPrinter:
 
 def write_page(path: Path, title: str, records: Sequence[Recorder]) -> None:
     """Writes a report as a page of HTML."""
-    from qdtrace.passes.report import report_page  # only here: a page is rare, and loading it delays every import
-
     path.write_text(report_page(title, records), encoding="utf-8")
 
 

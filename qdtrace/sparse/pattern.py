@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,16 @@ import numpy as np
 import scipy.sparse
 
 from qdtrace.frozen import frozen
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+def _sparse() -> ModuleType:
+    """Returns the module `jax.experimental.sparse`, which takes longer to import than this package."""
+    from jax.experimental import sparse
+
+    return sparse
 
 
 @frozen(eq=False)
@@ -104,16 +114,13 @@ class Sparsity:
 
     def to_bcoo(self, values: jax.Array) -> Any:
         """Returns values in the pattern's order as a `jax.experimental.sparse.BCOO`."""
-        from jax.experimental.sparse import BCOO  # only here: it takes time to import
-
         at = jnp.stack([self.row, self.col], axis=-1)
-        return BCOO((values, at), shape=self.shape, indices_sorted=True, unique_indices=True)
+        return _sparse().BCOO((values, at), shape=self.shape, indices_sorted=True, unique_indices=True)
 
     def to_bcsr(self, values: jax.Array) -> Any:
         """Returns values in the pattern's order as a `jax.experimental.sparse.BCSR`."""
-        from jax.experimental.sparse import BCSR  # only here, as above
-
-        return BCSR((values, self.col, self._starts()), shape=self.shape, indices_sorted=True, unique_indices=True)
+        parts = values, self.col, self._starts()
+        return _sparse().BCSR(parts, shape=self.shape, indices_sorted=True, unique_indices=True)
 
     def to_scipy(self, values: jax.Array) -> Any:
         """Returns values in the pattern's order as a `scipy.sparse.csr_array`."""

@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, TypeVar, dataclass_transform, overload
 
 import jax
+from optree import registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -50,9 +51,6 @@ def dataclass(cls: Any = None, /, *, frozen: bool = False, kw_only: bool = False
 
 
 def _register(cls: type) -> None:
-    # Only here: most programs have no such class, and loading it would delay every import of the package.
-    from optree import registry
-
     fields = dataclasses.fields(cls)
     static = tuple(f.name for f in fields if f.metadata.get("static", False))
     data = tuple(f.name for f in fields if f.name not in static)

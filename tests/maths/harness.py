@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import mpmath as mp
 import numpy as np
 
-from lowering.llvm.maths import library
+from lowering.llvm.maths import definitions, library
 from lowering.llvm.target import Target
 from lowering.runtime.jit import link
 from qdtrace.ir.types import DType
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _names = itertools.count()
 
 
-def _driver(function: library.MathFunction, dtype: DType, lanes: int, arguments: int) -> str:
+def _driver(function: definitions.MathFunction, dtype: DType, lanes: int, arguments: int) -> str:
     """A function that applies `function` to `lanes` elements at a time; the count is a multiple of lanes."""
     element = "float" if dtype is DType.f32 else "double"
     kind = element if lanes == 1 else f"<{lanes} x {element}>"
@@ -63,7 +63,7 @@ def compiled(
     function = library.function_for(name, dtype, lanes, vectors=vectors)
     lanes *= vectors
     machine = Target.named(target)
-    code = kept_code.full_code(library.collect([function]) + _driver(function, dtype, lanes, arguments), machine)
+    code = kept_code.full_code(definitions.collect([function]) + _driver(function, dtype, lanes, arguments), machine)
     address = link(f"maths{next(_names)}", code, ("run",), {}, machine)["run"]
     native = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (arguments + 1), ctypes.c_int64)(address)
 

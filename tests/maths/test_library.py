@@ -7,7 +7,7 @@ import re
 import llvmlite.binding as llvm
 import pytest
 
-from lowering.llvm.maths import library
+from lowering.llvm.maths import definitions, library
 from lowering.llvm.maths.builder import Builder, Value, literal
 from lowering.llvm.maths.coefficients import COEFFICIENTS
 from qdtrace.ir.types import DType
@@ -17,7 +17,7 @@ from qdtrace.ir.types import DType
 @pytest.mark.parametrize("dtype", [DType.f32, DType.f64], ids=str)
 def test_all_functions_make_one_valid_module(dtype: DType, lanes: int, vectors: int):
     functions = [library.function_for(name, dtype, lanes, vectors=vectors) for name in sorted(library.NAMES)]
-    text = library.collect(functions)
+    text = definitions.collect(functions)
     module = llvm.parse_assembly(text)
     module.verify()
     defined = {f.name for f in module.functions if not f.is_declaration}
@@ -28,11 +28,11 @@ def test_all_functions_make_one_valid_module(dtype: DType, lanes: int, vectors: 
 
 def test_kernels_take_the_formula_that_shares_its_reduction():
     """A cold function that is inlined is as much code as the rest: sine and cosine then have one of it."""
-    kernels = library.Form(inline_cold=True)
+    kernels = definitions.Form(inline_cold=True)
     sin, cos = (library.function_for(name, DType.f32, 1, kernels) for name in ("sin", "cos"))
     assert sin.requires == cos.requires == ("qdm.reduce_huge.f32x1",)
-    assert "noinline" not in library.collect([sin, cos], form=kernels)
-    called = library.collect([sin], {sin.symbol}, kernels)
+    assert "noinline" not in definitions.collect([sin, cos], form=kernels)
+    called = definitions.collect([sin], {sin.symbol}, kernels)
     assert re.search(r"@qdm.sin\w*.f32x1\(float %x0\) noinline", called)
     assert library.function_for("exp", DType.f32, 1, kernels) is library.function_for("exp", DType.f32, 1)
 
@@ -48,10 +48,10 @@ def test_definitions_are_cached_and_named_by_type():
 def test_requirements_come_along_once():
     sin, cos = (library.function_for(name, DType.f32, 4) for name in ("sin", "cos"))
     assert [*sin.requires, *cos.requires] == [f"qdm.{name}_by_quarters.f32x4" for name in ("sin", "cos")]
-    text = library.collect([sin, cos, sin])
+    text = definitions.collect([sin, cos, sin])
     assert text.count("@qdm.reduce_huge.f32x4(<4 x float> %x0)") == 1
     assert text.count("define internal <4 x float> @qdm.sin.f32x4(") == 1
-    (reduction,) = [f for f in library.closure([sin]) if f.symbol == "qdm.reduce_huge.f32x4"]
+    (reduction,) = [f for f in definitions.closure([sin]) if f.symbol == "qdm.reduce_huge.f32x4"]
     assert reduction.text.startswith("define internal { <4 x float>, <4 x i32> } @qdm.reduce_huge.f32x4(")
 
 
@@ -68,7 +68,7 @@ def test_vectors_side_by_side_share_the_cold_function_of_one():
 @pytest.mark.parametrize("name", sorted(library.NAMES))
 def test_no_instruction_may_be_reassociated(name: str):
     """Error-free transformations need the order as written."""
-    text = library.collect([library.function_for(name, dtype, 4) for dtype in (DType.f32, DType.f64)])
+    text = definitions.collect([library.function_for(name, dtype, 4) for dtype in (DType.f32, DType.f64)])
     assert not re.search(
         r"\b(f(add|sub|mul|div|neg)|call|select) (fast|reassoc|contract|nsz|arcp|nnan|ninf|afn)\b", text
     )

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
-from lowering.llvm.maths import library
+from lowering.llvm.maths import definitions, library
 from qdtrace.ir.types import DType
 from qdtrace.stats import stats
 
 
 def test_what_is_not_inlined_is_declared() -> None:
     cos = library.function_for("cos", DType.f32, 16)
-    text = f"{library.collect([cos])}define float @f() {{\n  ret float 0.0\n}}\n"
-    rest, called = library.without_calls(text)
+    text = f"{definitions.collect([cos])}define float @f() {{\n  ret float 0.0\n}}\n"
+    rest, called = definitions.without_calls(text)
     assert called == ("qdm.cos_by_quarters.f32x16",)
     assert "define internal <16 x float> @qdm.cos.f32x16(" in rest
     assert "declare <16 x float> @qdm.cos_by_quarters.f32x16(" in rest
@@ -27,8 +27,8 @@ def test_what_is_not_inlined_is_declared() -> None:
 
 
 def test_a_module_that_calls_nothing_stays() -> None:
-    text = library.collect([library.function_for("exp", DType.f32, 8)])
-    assert library.without_calls(text) == (text, ())
+    text = definitions.collect([library.function_for("exp", DType.f32, 8)])
+    assert definitions.without_calls(text) == (text, ())
 
 
 def test_a_module_of_one_function_exports_it_alone() -> None:

@@ -1,7 +1,6 @@
 """The library: a function by name, dtype and number of lanes, as LLVM text.
 
-`function_for("exp", DType.f32, 16)` is called as `@{symbol}`; `collect([...])` returns the definitions of functions and
-of those they need, once each.
+`function_for("exp", DType.f32, 16)` is called as `@{symbol}`; `definitions` has what modules need of functions.
 """
 
 from __future__ import annotations
@@ -12,51 +11,15 @@ from typing import TYPE_CHECKING
 
 from lowering.llvm.maths import error_function, exponential, gamma, inverse, logarithm, power, remainder, trigonometric
 from lowering.llvm.maths.builder import Builder, Value
+from lowering.llvm.maths.definitions import BY_SYMBOL, CALL, COLD, INLINE, PLAIN, Form, MathFunction, collect
 from qdtrace.frozen import frozen
 from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable
+    from collections.abc import Callable
 
 _ELEMENTS = {DType.f32: "float", DType.f64: "double"}
 _SHORT = {"float": "f32", "double": "f64"}
-_PURE = "nounwind willreturn nosync nofree memory(none)"
-INLINE, CALL, COLD = f"alwaysinline {_PURE}", f"noinline {_PURE}", f"noinline cold {_PURE}"
-
-
-@frozen(slots=True)
-class Form:
-    """Form of the library's functions for a kind of machine."""
-
-    attributes: str = ""
-    """Attributes of every function, besides its own."""
-    inline_cold: bool = False
-    """True if a call costs more than inlined code that is hardly ever run."""
-
-    def written(self, text: str) -> str:
-        """Returns a definition of the library in this form."""
-        if self.inline_cold:
-            text = text.replace(COLD, INLINE, 1)
-        return text.replace(_PURE, f"{_PURE} {self.attributes}", 1) if self.attributes else text
-
-
-PLAIN = Form()
-
-
-@frozen(slots=True)
-class MathFunction:
-    """One definition: `text` defines `@symbol` and calls the `requires` symbols. Intrinsics need no declaration."""
-
-    symbol: str
-    text: str
-    requires: tuple[str, ...] = ()
-
-    @property
-    def size(self) -> int:
-        """The approximate number of instructions of the definition."""
-        return self.text.count("\n")
-
-
 @frozen(slots=True)
 class _Entry:
     """The formula of a function, its number of arguments, and its attributes in f32 and f64."""
@@ -112,7 +75,6 @@ _PARTS: dict[str, _Entry] = {
 }
 _INLINED_COLD = {"sin": "sin_by_quarters", "cos": "cos_by_quarters"}
 """Other formulas of functions, which are shorter where cold functions are inlined."""
-_BY_SYMBOL: dict[str, MathFunction] = {}
 
 
 def function_for(name: str, dtype: DType, lanes: int, form: Form = PLAIN, vectors: int = 1) -> MathFunction:
@@ -127,49 +89,7 @@ def function_for(name: str, dtype: DType, lanes: int, form: Form = PLAIN, vector
     return _build(name, _ELEMENTS[dtype], lanes, vectors)
 
 
-def closure(functions: Iterable[MathFunction]) -> tuple[MathFunction, ...]:
-    """Returns the functions and all that they require, each once."""
-    found: dict[str, MathFunction] = {}
-    waiting = list(functions)
-    while waiting:
-        function = waiting.pop()
-        if function.symbol not in found:
-            found[function.symbol] = function
-            waiting += [_BY_SYMBOL[symbol] for symbol in function.requires]
-    return tuple(found.values())
-
-
-def collect(functions: Iterable[MathFunction], called: Container[str] = (), form: Form = PLAIN) -> str:
-    """Returns the definitions of the functions and of all that they require; those in `called` are not inlined."""
-    texts = [(function.symbol, form.written(function.text)) for function in closure(functions)]
-    return "\n".join(text.replace(INLINE, CALL, 1) if symbol in called else text for symbol, text in texts)
-
-
-_DEFINITION = re.compile(r"^define internal (.*@(qdm\.[\w.]+)\(.*\) noinline .*) \{$")
 _SYMBOL = re.compile(r"qdm\.(\w+)\.(f32|f64)x(\d+)(?:x(\d+))?")
-
-
-def without_calls(text: str) -> tuple[str, tuple[str, ...]]:
-    """Returns a module without the definitions of functions never inlined, and the symbols of those it calls.
-
-    They are the same for all tasks (`module_of`); slow paths are as much code as the loops of many a task.
-    """
-    kept: list[str] = []
-    declared: dict[str, str] = {}
-    inside = False
-    for line in text.splitlines():
-        found = None if inside else _DEFINITION.match(line)
-        if found is not None:
-            inside = True
-            declared[found[2]] = f"declare {found[1]}"
-        if not inside:
-            kept.append(line)
-        inside &= line != "}"
-    if not declared:
-        return text, ()
-    rest = "\n".join(kept)
-    called = tuple([symbol for symbol in declared if f"@{symbol}(" in rest])
-    return "\n".join([*kept, *(declared[symbol] for symbol in called), ""]), called
 
 
 def module_of(symbol: str) -> str:
@@ -208,5 +128,5 @@ def _build(name: str, element: str, lanes: int, vectors: int = 1) -> MathFunctio
         ]
     )
     function = MathFunction(symbol, text, tuple(b.requires))
-    _BY_SYMBOL[function.symbol] = function
+    BY_SYMBOL[function.symbol] = function
     return function
