@@ -191,10 +191,10 @@ def _is_finite(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple
     return o.compare("fcmp one", o.type(d), size, o.lanes.splat(REGISTER[d], constant(math.inf, compute_dtype(d))))
 
 
-def _define_comparison(name: str, *, equality: bool = False) -> None:
+def _define_comparison(name: str, of_floats: str, *, equality: bool = False) -> None:
     def apply(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
         if d.is_float:
-            return o.compare(f"fcmp {'u' if name == 'ne' else 'o'}{name}", o.type(d), *values)
+            return o.compare(f"fcmp {of_floats}", o.type(d), *values)
         sign = "" if equality else "s" if d.is_signed else "u"
         return o.compare(f"icmp {sign}{name}", o.type(d), *values)
 
@@ -202,9 +202,9 @@ def _define_comparison(name: str, *, equality: bool = False) -> None:
 
 
 for _name in ("lt", "le", "gt", "ge"):
-    _define_comparison(_name)
-for _name in ("eq", "ne"):
-    _define_comparison(_name, equality=True)
+    _define_comparison(_name, f"o{_name}")
+_define_comparison("eq", "oeq", equality=True)
+_define_comparison("ne", "une", equality=True)
 
 
 @rule("not")

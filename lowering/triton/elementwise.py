@@ -67,7 +67,7 @@ for _name, _spelled in {"add": "+", "sub": "-", "mul": "*"}.items():
 
 def _comparison(name: str, spelled: str) -> None:
     def apply(f: Frame, eqn: Eqn) -> str:
-        if _dtype(eqn) is DType.bool and name not in ("eq", "ne"):
+        if _dtype(eqn) is DType.bool and not eqn.primitive.commutative:
             a, b = (f"{x}.to(tl.int32)" for x in _typed(f, eqn))
         else:
             a, b = f.operands(eqn.invars)

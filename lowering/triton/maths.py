@@ -18,6 +18,7 @@ LIBDEVICE = {
 }  # fmt: skip
 """Name in the device library of each primitive's function."""
 _EXACT = frozenset({"rem", "trunc", "round_even", "round_away"})
+_KNOWN = frozenset({*LIBDEVICE, "logistic"})
 _TOO_COARSE = frozenset({("erfc", DType.f64), ("erf_inv", DType.f64)})
 
 
@@ -25,5 +26,4 @@ def is_accurate(name: str, dtype: DType, family: str) -> bool:
     """Returns whether a family of GPUs has a function for the primitive within 4 ulp."""
     if name in _EXACT:
         return True
-    known = name == "logistic" or name in LIBDEVICE
-    return known and family == "cuda" and (name, dtype) not in _TOO_COARSE
+    return name in _KNOWN and family == "cuda" and (name, dtype) not in _TOO_COARSE

@@ -16,11 +16,12 @@ from qdtrace.compose.array_tasks import ArrayTasks, assigned, may_assign, may_co
 from qdtrace.compose.by_xla import by_xla
 from qdtrace.compose.inlining import Inlining
 from qdtrace.compose.jaxprs import is_literal
+from qdtrace.ir.combining import FROM_ZERO, start_of
 from qdtrace.ir.program import literal
 from qdtrace.ir.types import DType
 from qdtrace.trace import compat
 from qdtrace.trace.dtypes import accumulated
-from qdtrace.trace.importer.reductions import combiner, neutral
+from qdtrace.trace.importer.reductions import combiner
 from qdtrace.trace.importer.values import rank0
 from qdtrace.trace.markers import MARKERS, alloc_p, assign_p, buffer_p, for_p, read_p
 from qdtrace.trace.physical import is_pair
@@ -158,7 +159,7 @@ def _reduction(tasks: ArrayTasks) -> Plan:
         at.accumulate(tasks.out, value if row is None else at.apply(row, [value]), name)
 
     def plan() -> None:
-        tasks.begin(tasks.out, neutral(name, DType.of(out.aval.dtype)))
+        tasks.begin(tasks.out, start_of(name, DType.of(out.aval.dtype)))
         tasks.rows(_shape(x)[0], one)
 
     return plan
@@ -193,8 +194,8 @@ def _cumulative(tasks: ArrayTasks) -> Plan:
 
         begin = imp.index(n - 1) if is_reversed else imp.index(0)
         first = element(begin)
-        if name == "add" and n > 1:  # JAX's begins at 0.0, of one element it is that
-            first = combine(first, neutral(name, first.type.dtype))
+        if name in FROM_ZERO and n > 1:  # JAX's begins at 0.0, of one element it is that
+            first = combine(first, start_of(name, first.type.dtype))
         imp.store_at(tasks.out, first, [begin])
         imp.carry_loop(n - 1, [first], step)
 
@@ -213,8 +214,8 @@ def _place_of_extreme(tasks: ArrayTasks) -> Plan:
     name = "max" if eqn.primitive.name == "argmax" else "min"
 
     def plan() -> None:
-        extreme = tasks.memory((), source, neutral(name, source))
-        tasks.begin(tasks.out, neutral("min", kind))
+        extreme = tasks.memory((), source, start_of(name, source))
+        tasks.begin(tasks.out, start_of("min", kind))
         tasks.rows(x.aval.shape[0], lambda at: at.accumulate(extreme, at.of(at.whole(x)), name))
 
         def one(at: Row) -> None:
@@ -224,7 +225,7 @@ def _place_of_extreme(tasks: ArrayTasks) -> Plan:
             if source.is_float:  # the first NaN wins
                 nans = [imp.op("ne", a, a) for a in (value, best)]
                 found = imp.choose(nans[1], nans[0], found)
-            place = imp.choose(found, imp.convert(at.index, kind), neutral("min", kind))
+            place = imp.choose(found, imp.convert(at.index, kind), start_of("min", kind))
             at.accumulate(tasks.out, rank0(place), "min")
 
         tasks.rows(x.aval.shape[0], one)
@@ -442,7 +443,7 @@ def _dot(tasks: ArrayTasks) -> Plan:
         at.accumulate(tasks.out, product, "add")
 
     def plan() -> None:
-        tasks.begin(tasks.out, neutral("add", DType.of(out.aval.dtype)))
+        tasks.begin(tasks.out, start_of("add", DType.of(out.aval.dtype)))
         tasks.rows(shapes[0][0], one)
 
     return plan

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from qdtrace.ir.combining import identity
+from qdtrace.ir.combining import start_of
 from qdtrace.ir.types import DType
 from qdtrace.trace import compat
 from qdtrace.trace.dtypes import accumulated
@@ -66,12 +66,10 @@ def counts_of(
     return [max((n - (w - 1) * d - 1) // s + 1, 0) for n, w, s, d in zip(shape, window, strides, dilation, strict=True)]
 
 
-def _identity(name: str, dtype: Any) -> Any:
-    """Returns the initial value of a window: the identity of its reduction, but 0.0 for sums, as in JAX."""
-    if name == "sum":
-        return np.zeros((), dtype)[()]
+def _start(op: str, dtype: Any) -> Any:
+    """Returns the initial value of a window."""
     real = np.finfo(dtype).dtype if jnp.issubdtype(dtype, jnp.complexfloating) else dtype
-    return np.asarray(identity(name, DType.of(real)).value, dtype)[()]
+    return np.asarray(start_of(op, DType.of(real)).value, dtype)[()]
 
 
 def _windowed(
@@ -101,15 +99,15 @@ def _windowed(
     return over_places(shape, add, tuple(jnp.full(counts, s, x.dtype) for x, s in zip(values, starts, strict=True)))
 
 
-def _monoid(name: str, combine: Callable[[Any, Any], Any]) -> None:
+def _monoid(name: str, op: str, combine: Callable[[Any, Any], Any]) -> None:
     @decomposition(f"reduce_window_{name}")
     def run(
         x: Any, *, window_dimensions: Sequence[int], window_strides: Sequence[int], padding: Pads,
         base_dilation: Sequence[int], window_dilation: Sequence[int],
     ) -> Any:  # fmt: skip
         dtype = x.dtype
-        x = x.astype(accumulated(x, "add" if name == "sum" else name).dtype)
-        start = _identity(name, x.dtype)
+        x = x.astype(accumulated(x, op).dtype)
+        start = _start(op, x.dtype)
         window = (window_dimensions, window_strides, padding, base_dilation, window_dilation)
         usual = (1, 1, (0, 0), 1, 1)
         for axis in range(x.ndim):
@@ -122,9 +120,9 @@ def _monoid(name: str, combine: Callable[[Any, Any], Any]) -> None:
         return x.astype(dtype)
 
 
-_monoid("sum", lax.add)
-_monoid("max", lax.max)
-_monoid("min", lax.min)
+_monoid("sum", "add", lax.add)
+_monoid("max", "max", lax.max)
+_monoid("min", "min", lax.min)
 
 
 @decomposition("reduce_window", assumes={"consts": ()})
@@ -206,7 +204,7 @@ def select_and_gather_add(
     padding: Pads, base_dilation: Sequence[int], window_dilation: Sequence[int],
 ) -> Any:  # fmt: skip
     """Returns the tangent of the place that each window selects."""
-    worst = _identity("max" if select_prim is lax.ge_p else "min", operand.dtype)
+    worst = _start("max" if select_prim is lax.ge_p else "min", operand.dtype)
 
     def select(best: Any, change: Any, value: Any, other: Any) -> Any:
         keep = select_prim.bind(best, value)

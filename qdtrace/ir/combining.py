@@ -31,6 +31,16 @@ def identity(op: str, dtype: DType) -> Literal:
     return literal({"add": -0.0 if dtype.is_float else 0, "mul": 1, "and": -1}.get(op, 0), dtype)
 
 
+FROM_ZERO = frozenset({"add"})
+"""Operations that begin at 0.0, not at the identity, where elements of an array are joined: as in JAX, the sum of -0.0
+and -0.0 is 0.0."""
+
+
+def start_of(op: str, dtype: DType) -> Literal:
+    """Returns the value that the elements of an array are joined to."""
+    return literal(0, dtype) if op in FROM_ZERO else identity(op, dtype)
+
+
 def _extreme(dtype: DType, *, largest: bool) -> Literal:
     if dtype.is_float:
         return literal(math.inf if largest else -math.inf, dtype)

@@ -206,7 +206,7 @@ def _is_heavy(eqn: Any, varies: Collection[Any] | None, limits: Limits) -> bool:
     if name not in FACTORISATIONS and name not in SPECTRAL:
         return False
     matrix = eqn.invars[0].aval
-    is_real_eigen = name == "eig" and not jnp.issubdtype(matrix.dtype, jnp.complexfloating)
+    is_real_eigen = eqn.primitive is lax.linalg.eig_p and not jnp.issubdtype(matrix.dtype, jnp.complexfloating)
     least = limits.eigen if is_real_eigen else limits.spectral if name in SPECTRAL else limits.side
     return min(matrix.shape[-2:], default=0) >= least
 

@@ -168,7 +168,7 @@ class _Walk:
         if eqn.primitive is compat.jit_p:
             inner = eqn.params["jaxpr"]
             return self.results(compat.without_dead_code(inner), compat.constants_of(inner), operands)
-        if eqn.primitive.name == "optimization_barrier":  # ties results to checks, which a call waits for here
+        if eqn.primitive is lax.optimization_barrier_p:  # ties results to checks, which a call waits for here
             return operands
         if eqn.primitive is not call_p:  # also a derivative: see Note [Bounds of one length]
             loc = eqn_loc(eqn)

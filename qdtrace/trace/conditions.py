@@ -45,18 +45,25 @@ def predicate(value: Any, what: str) -> Any:
 
 
 class When:
-    """The context manager behind `qd.when` and `qd.otherwise`."""
+    """The context manager of `qd.when`."""
 
+    name = "qd.when"
     use: Use
     """Record of whether a `with` statement enters it."""
 
-    def __init__(self, name: str, condition: Any) -> None:
-        self.name = name
+    def __init__(self, condition: Any) -> None:
         self._condition = condition
         self._context: TraceContext | None = None
         self._region: OpenRegion | None = None
         self._watch: ConditionWatch | None = None
         self._is_left_out = False
+
+    _may_have_other = True
+    """True if a `qd.otherwise` may follow."""
+
+    def _decided(self, context: TraceContext) -> Any:
+        """Returns the condition as a scalar bool."""
+        return predicate(self._condition, self.name)
 
     def __bool__(self) -> bool:
         raise TraceTypeError.here(f"a {self.name} is neither true nor false", help="write `with` in place of `if`")
@@ -68,17 +75,7 @@ class When:
             raise TraceValueError.here(
                 f"a {self.name} can be entered once", help="write the call in the with statement"
             )
-        if self.name == "qd.otherwise":
-            if context.closed_when is None:
-                raise TraceValueError.here(
-                    "qd.otherwise needs to stand directly after a qd.when",
-                    help="move it behind the qd.when, with no loop or array operation between them",
-                )
-            held = context.closed_when[0]
-            condition = ~held if isinstance(held, np.bool_) else lax.bitwise_not(held)
-        else:
-            condition = predicate(self._condition, self.name)
-        self._condition = condition
+        self._condition = condition = self._decided(context)
         frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
         loc = user_loc()
         region = OpenRegion("when", self.name, loc, new_uid(), key=context.new_key(loc))
@@ -103,11 +100,27 @@ class When:
             emit(markers.when_end_p, uid=region.uid)
         if watch is not None:
             watch.finish(context)
-        context.closed_when = (self._condition, region.loc) if self.name == "qd.when" else None
+        context.closed_when = (self._condition, region.loc) if self._may_have_other else None
         if isinstance(error, LeftOut):
             error.resume()
             return True
         return False
+
+
+class Otherwise(When):
+    """The context manager of `qd.otherwise`."""
+
+    name = "qd.otherwise"
+    _may_have_other = False
+
+    def _decided(self, context: TraceContext) -> Any:
+        if context.closed_when is None:
+            raise TraceValueError.here(
+                "qd.otherwise needs to stand directly after a qd.when",
+                help="move it behind the qd.when, with no loop or array operation between them",
+            )
+        held = context.closed_when[0]
+        return ~held if isinstance(held, np.bool_) else lax.bitwise_not(held)
 
 
 @boundary
@@ -132,7 +145,7 @@ def when(condition: ArrayLike) -> When:
     Raises:
         TraceTypeError: the condition is no scalar bool.
     """
-    made = When("qd.when", condition)
+    made = When(condition)
     context = current(made.name)
     made.use = expect_use(made, made.name, "with qd.when(condition):", context.watched())
     return made
@@ -156,7 +169,7 @@ def otherwise() -> When:
     Raises:
         TraceValueError: there is no `qd.when` directly before it.
     """
-    made = When("qd.otherwise", None)
+    made = Otherwise(None)
     context = current(made.name)
     made.use = expect_use(made, made.name, "with qd.otherwise():", context.watched())
     return made

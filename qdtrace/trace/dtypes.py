@@ -127,7 +127,11 @@ def as_jax(value: Any) -> jax.Array:
         return jnp.asarray(value)
 
 
+_WIDENED = frozenset({"add", "mul"})
+"""Operations whose results need more digits than narrow floats have."""
+
+
 def accumulated(aval: Shaped, name: str = "add") -> Shaped:
     """Returns the type in which elements are joined: f32 for sums and products of narrower floats, as in XLA."""
-    narrow = name in ("add", "mul") and jnp.issubdtype(aval.dtype, jnp.floating) and aval.dtype.itemsize < 4
+    narrow = name in _WIDENED and jnp.issubdtype(aval.dtype, jnp.floating) and aval.dtype.itemsize < 4
     return jax.ShapeDtypeStruct(aval.shape, np.float32) if narrow else aval

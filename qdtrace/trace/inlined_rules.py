@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
+from jax.custom_derivatives import custom_jvp_call_p
 
 from qdtrace.errors import GradientError
 from qdtrace.trace import compat
@@ -44,7 +45,7 @@ def without_tangents(call: JaxprEqn, value: Any) -> Any:
 def has_own_primal(eqn: JaxprEqn) -> bool:
     """Returns whether an equation is a call of a function whose rule for forward mode returns another value than a call
     of that function: one by a formula of its own. Those of JAX's functions are taken for the same."""
-    if eqn.primitive.name != "custom_jvp_call" or compat.described(eqn.params["call_jaxpr"])[1]:
+    if eqn.primitive is not custom_jvp_call_p or compat.described(eqn.params["call_jaxpr"])[1]:
         return False
     operands = list(dict.fromkeys(v for v in eqn.invars if not isinstance(v, compat.Literal)))
     given = [bool(jnp.issubdtype(v.aval.dtype, jnp.inexact)) for v in operands]

@@ -64,7 +64,7 @@ class _Sums:
             case "add" | "sub", (a, b):
                 parts = self.of(a), self.of(b)
                 if parts[0] is not None and parts[1] is not None:
-                    return _joined(parts[0], parts[1], 1 if name == "add" else -1)
+                    return _joined(parts[0], parts[1], {"add": 1, "sub": -1}[name])
             case "mul", (a, b):
                 for factor, other in ((a, b), (b, a)):
                     number = compat.number_of(factor)

@@ -59,9 +59,11 @@ def compared(name: str, a: Interval, b: Interval) -> bool | None:
             return True if more else False if at_most else None
         case "ge":
             return True if at_least else False if less else None
+        case "eq":
+            return True if a[0] == a[1] == b[0] == b[1] else False if less or more else None
         case _:
-            equal = a[0] == a[1] == b[0] == b[1]
-            return (name == "eq") if equal else (name == "ne") if less or more else None
+            are_equal = compared("eq", a, b)
+            return None if are_equal is None else not are_equal
 
 
 def _transfer(name: str, operands: Sequence[Interval], dtype: DType, source: DType) -> Interval | None:
@@ -96,16 +98,20 @@ def _transfer(name: str, operands: Sequence[Interval], dtype: DType, source: DTy
             return (0 if a >= 0 else max(a, 1 - d)), (0 if b <= 0 else min(b, d - 1))
         case "and" if dtype is not DType.bool and (a >= 0 or c >= 0):
             return 0, min(x for x, low in ((b, a), (d, c)) if low >= 0)
-        case "or" | "xor" if dtype is not DType.bool and a >= 0 and c >= 0:
-            return (max(a, c) if name == "or" else 0), (1 << max(b, d).bit_length()) - 1
+        case "or" if dtype is not DType.bool and a >= 0 and c >= 0:
+            return max(a, c), (1 << max(b, d).bit_length()) - 1
+        case "xor" if dtype is not DType.bool and a >= 0 and c >= 0:
+            return 0, (1 << max(b, d).bit_length()) - 1
+        case "shift_right_arithmetic" if b >> (dtype.bits - 1):  # it repeats the top bit of an unsigned integer too
+            return None
         case "shift_right_logical" | "shift_right_arithmetic" if a >= 0 and c >= 0 and d < dtype.bits:
-            # The arithmetic one repeats the top bit of an unsigned integer too.
-            repeats = name == "shift_right_arithmetic" and b >> (dtype.bits - 1)
-            return None if repeats else (a >> d, b >> c)
+            return a >> d, b >> c
         case "shift_left" if a >= 0 and c >= 0 and d < dtype.bits:
             return a << c, b << d
-        case "and" | "or" if dtype is DType.bool:
-            return (a & c, b & d) if name == "and" else (a | c, b | d)
+        case "and" if dtype is DType.bool:
+            return a & c, b & d
+        case "or" if dtype is DType.bool:
+            return a | c, b | d
         case "not" if dtype is DType.bool:
             return 1 - b, 1 - a
         case _ if primitive(name).negation and not source.is_float:

@@ -120,12 +120,16 @@ def call_hi_primitive(imp: Importer, eqn: JaxprEqn, *operands: Value, **_: objec
     return DERIVATIVES["transposed"](imp, eqn, operands, compat.lower_hijax(eqn), list(operands))
 
 
-@rule("pure_callback", "io_callback", takes_all="what the rule does not refuse is told by the function")
-def callback(imp: Importer, eqn: JaxprEqn, *operands: Value, **_: object) -> list[Value]:
-    """Imports a callback that a library's module knows; refuses others, as kernels cannot call Python."""
-    found = callback_of(imp, eqn, operands) if eqn.primitive.name == "pure_callback" else None
-    if found is not None:
-        return found
+@rule("pure_callback", takes_all="what the rule does not refuse is told by the function")
+def pure_callback(imp: Importer, eqn: JaxprEqn, *operands: Value, **_: object) -> list[Value]:
+    """Imports a callback that a library's module knows; refuses others."""
+    found = callback_of(imp, eqn, operands)
+    return io_callback(imp, eqn) if found is None else found
+
+
+@rule("io_callback", takes_all="it is refused")
+def io_callback(imp: Importer, eqn: JaxprEqn, *_operands: Value, **_: object) -> list[Value]:
+    """Refuses a callback, as kernels cannot call Python."""
     raise UnsupportedError(
         f"`{eqn.primitive.name}` calls Python, which a loop body cannot do",
         loc=imp.here(),

@@ -46,11 +46,12 @@ def element(imp: Importer, name: str, a: Any, *rest: Any) -> Any:
         case "div":
             return a if _is_one(*rest) else _divide(imp, a, *rest)
         case "max" | "min":
-            (b,), compare = rest, "gt" if name == "max" else "lt"
+            (b,), compare = rest, {"max": "gt", "min": "lt"}[name]
             first = imp.choose(op("eq", a[0], b[0]), op(compare, a[1], b[1]), op(compare, a[0], b[0]))
             return imp.choose(first, a, b)
         case "eq" | "is_finite" | "ne":
-            return op("or" if name == "ne" else "and", *(op(name, *parts) for parts in zip(a, *rest, strict=True)))
+            join = {"eq": "and", "is_finite": "and", "ne": "or"}[name]
+            return op(join, *(op(name, *parts) for parts in zip(a, *rest, strict=True)))
         case "pow" if type(rest[0]) is not tuple:
             return _formula(imp, name, [a, converted(imp, rest[0], a[0].type.dtype, pair=True)])
         case _:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdtrace.errors import UnsupportedError
-from qdtrace.ir.combining import ON_BOOL, identity
+from qdtrace.ir.combining import FROM_ZERO, ON_BOOL, start_of
 from qdtrace.ir.types import DType
 from qdtrace.trace.dtypes import accumulated
 from qdtrace.trace.importer import complexes
@@ -20,7 +20,7 @@ from qdtrace.trace.importer.elementwise import converted
 from qdtrace.trace.importer.folds import fold_loop, folded
 from qdtrace.trace.importer.memory import UNROLL
 from qdtrace.trace.importer.registry import PLACED, rule
-from qdtrace.trace.importer.scalars import constant, integer
+from qdtrace.trace.importer.scalars import integer
 from qdtrace.trace.importer.structural import move_last, permute
 from qdtrace.trace.importer.values import Formula, MemoryArray, Value, array_of, made_from
 from qdtrace.trace.physical import is_pair
@@ -28,7 +28,7 @@ from qdtrace.trace.physical import is_pair
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from qdtrace.ir.program import Atom, Literal
+    from qdtrace.ir.program import Atom
     from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.importer.core import Importer
     from qdtrace.trace.importer.values import Element
@@ -52,14 +52,9 @@ def combiner(imp: Importer, name: str, aval: Shaped) -> Combine:
     return lambda a, b: complexes.element(imp, name, a, b)
 
 
-def neutral(name: str, dtype: DType) -> Literal:
-    """Returns the initial value of a reduction: its identity, but 0.0 for sums, as in JAX."""
-    return constant(dtype.numpy.type(0)) if name == "add" else constant(identity(name, dtype).value)
-
-
 def zero_of(aval: Shaped, imp: Importer) -> Element:
     """Returns the initial value of a sum, a pair for values that are pairs."""
-    zero = neutral("add", imp.dtype_of(aval))
+    zero = start_of("add", imp.dtype_of(aval))
     return (zero, zero) if is_pair(aval) else zero
 
 
@@ -93,7 +88,7 @@ def reduced(imp: Importer, x: Value, axes: Sequence[int], name: str, start: Elem
     if isinstance(x, np.ndarray) or x.size <= min(LOOP_ABOVE, imp.scalar_budget):
         x = imp.scalars(x)
         rows = x.transpose([*kept, *axes]).reshape(-1, count)
-        join = total if name == "add" else lambda combine, elements, _: tree(combine, elements)
+        join = total if name in FROM_ZERO else lambda combine, elements, _: tree(combine, elements)
         return array_of((join(combine, row.tolist(), start) for row in rows), shape)
     lines = permute(imp, x, [*kept, *axes])
     inner = [x.shape[d] for d in axes]
@@ -118,8 +113,8 @@ def _reduction(name: str) -> Callable[..., Value]:
         aval = eqn.outvars[0].aval
         wide = accumulated(aval, name)
         dtype = imp.dtype_of(wide)
-        first = neutral(name, dtype)
-        start = (first, neutral("add", dtype)) if is_pair(aval) else first
+        first = start_of(name, dtype)
+        start = (first, start_of("add", dtype)) if is_pair(aval) else first
         x = converted(imp, aval, x, jax.ShapeDtypeStruct(x.shape, wide.dtype))
         return converted(imp, wide, reduced(imp, x, axes, name, start, wide), aval)
 
@@ -135,7 +130,7 @@ def _cumulative(name: str) -> Callable[..., Value]:
         aval = eqn.outvars[0].aval
         wide = accumulated(aval, name)
         combine = combiner(imp, name, wide)
-        begin = (lambda element: combine(element, zero_of(wide, imp))) if name == "add" else None
+        begin = (lambda element: combine(element, zero_of(wide, imp))) if name in FROM_ZERO else None
         return scanned(imp, x, axis, reverse, combine, aval, wide, begin)
 
     return run
@@ -217,10 +212,10 @@ def cumlogsumexp(imp: Importer, eqn: JaxprEqn, x: Value, *, axis: int, reverse: 
 
     def combine(a: Atom, b: Atom) -> Atom:
         high, low = imp.op("max", a, b), imp.op("min", a, b)
-        safe = imp.choose(imp.op("eq", low, high), neutral("add", high.dtype), imp.op("sub", low, high))
+        safe = imp.choose(imp.op("eq", low, high), start_of("add", high.dtype), imp.op("sub", low, high))
         return imp.op("add", high, imp.op("log1p", imp.op("exp", safe)))
 
-    begin = lambda element: imp.op("add", element, neutral("add", element.dtype))  # noqa: E731
+    begin = lambda element: imp.op("add", element, start_of("add", element.dtype))  # noqa: E731
     return scanned(imp, x, axis, reverse, combine, aval, accumulated(aval), begin)
 
 
