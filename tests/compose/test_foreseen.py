@@ -4,340 +4,170 @@ from __future__ import annotations
 
 import random
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import pytest
 
 import qdtrace as qd
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tests.written import written
 
 X = jnp.array([3.0, -1.0, 4.0, 1.0])
-
-
-def steps_in_parallel(x: Any) -> Any:
-    v = qd.copy(x)
-    for _ in qd.range(100):
-        for i in qd.range(1, 3):
-            v[i] = 0.5 * (x[i - 1] + x[i + 1])
-        for i in qd.range(4):
-            x[i] = v[i]
-    return x
-
-
-def sum_by_stores(x: Any) -> Any:
-    s = qd.zeros(())
-    for i in qd.range(4):
-        s[()] = s[()] + x[i]
-    return s
-
-
-def least_by_stores(x: Any) -> Any:
-    s = qd.full((), jnp.inf)
-    for i in qd.range(4):
-        s[()] = jnp.minimum(s[()], x[i])
-    return s
-
-
-def search_for_the_largest(x: Any) -> Any:
-    s = qd.full((), -jnp.inf)
-    for i in qd.range(4):
-        with qd.when(x[i] > s[()]):
-            s[()] = x[i]
-    return s
-
-
-def last_one_wins(x: Any) -> Any:
-    s = qd.zeros(())
-    for i in qd.range(4):
-        s[()] = x[i]
-    return s
-
-
-def last_one_under_a_flag(x: Any) -> Any:
-    flag = jnp.sum(x[...]) > 2
-    s = qd.zeros(())
-    for i in qd.range(4):
-        with qd.when(flag):
-            s[()] = x[i]
-    return s
-
-
-def prefix_sum(x: Any) -> Any:
-    for i in qd.range(3):
-        x[i + 1] = x[i] + x[i + 1]
-    return x
-
-
-def stencil_in_place(x: Any) -> Any:
-    for i in qd.range(1, 3):
-        x[i] = 0.5 * (x[i - 1] + x[i + 1])
-    return x
-
-
-def stencil_in_place_of_two_axes(x: Any) -> Any:
-    y = qd.zeros((3, 4))
-    for i, j in qd.ndrange((1, 3), 4):
-        y[i, j] = y[i - 1, j] + x[j]
-    return y
-
-
-def two_stores_a_distance_apart(x: Any) -> Any:
-    o = qd.zeros(5)
-    for i in qd.range(4):
-        o[i] = x[i]
-        o[i + 1] = -x[i]
-    return o
-
-
-def divided_by_the_first(x: Any) -> Any:
-    for i in qd.range(4):
-        x[i] = x[i] / x[0]
-    return x
-
-
-def divided_by_the_sum(x: Any) -> Any:
-    for i in qd.range(4):
-        x[i] = x[i] / jnp.sum(x[...])
-    return x
-
-
-def pulled_by_all_others(x: Any) -> Any:
-    for i in qd.range(4):
-        pull = qd.local(0.0)
-        for j in qd.range(4):
-            with qd.when(i != j):
-                pull += x[j] - x[i]
-        x[i] += 0.1 * pull
-    return x
-
-
-def accumulated_stencil_in_place(x: Any) -> Any:
-    for i in qd.range(1, 4):
-        x[i] += x[i - 1]
-    return x
-
-
-def mirrored_and_read(x: Any) -> Any:
-    for i in qd.range(2):
-        x[2 * i + 1] = x[3 - 2 * i] * x[1]
-    return x
-
-
-def count_that_is_read(x: Any) -> Any:
-    n = qd.zeros(())
-    for i in qd.range(4):
-        n[()] += 1.0
-        x[i] = n[()]
-    return x
-
-
 ONE = "all iterations of the loop store to the same element"
+READS = "reads an element of `x` that another iteration stores"
 RACES = {
-    steps_in_parallel: (f"{ONE} of `v`", "steps in time"),
-    sum_by_stores: (f"{ONE} of `s`", "accumulate: `b[k] += v`"),
-    least_by_stores: (f"{ONE} of `s`", "accumulate"),
-    search_for_the_largest: (f"{ONE} of `s`", "`b.at[k].min(v)`, `max`"),
-    last_one_wins: (f"{ONE} of `s`", "give each iteration an element of its own"),
-    last_one_under_a_flag: (f"{ONE} of `s`", "give each iteration an element of its own"),
-    prefix_sum: ("reads an element of `x` that another iteration stores", "new = qd.copy(x)"),
-    stencil_in_place: ("reads an element of `x` that another iteration stores", "new = qd.copy(x)"),
-    stencil_in_place_of_two_axes: ("reads an element of `y` that another iteration stores", "serial=True"),
-    divided_by_the_first: ("reads an element of `x` that another iteration stores", "new = qd.copy(x)"),
-    divided_by_the_sum: ("reads an element of `x` that another iteration stores", "new = qd.copy(x)"),
-    pulled_by_all_others: ("reads an element of `x` that another iteration stores", "new = qd.copy(x)"),
-    accumulated_stencil_in_place: ("reads an element of `x` that another iteration stores", "new = qd.copy(x)"),
-    mirrored_and_read: ("reads an element of `x` that another iteration stores", "new = qd.copy(x)"),
-    count_that_is_read: ("reads an element of `n` that another iteration stores", "serial=True"),
-    two_stores_a_distance_apart: ("two iterations store to the same element of `o`", "accumulate"),
+    "steps in parallel": (
+        "v = qd.copy(x)\nfor _ in qd.range(100):\n    for i in qd.range(1, 3):\n"
+        "        v[i] = 0.5 * (x[i - 1] + x[i + 1])\n    for i in qd.range(4):\n        x[i] = v[i]\nreturn x",
+        f"{ONE} of `v`", "steps in time",
+    ),
+    "sum by stores": (
+        "s = qd.zeros(())\nfor i in qd.range(4):\n    s[()] = s[()] + x[i]\nreturn s",
+        f"{ONE} of `s`", "accumulate: `b[k] += v`",
+    ),
+    "least by stores": (
+        "s = qd.full((), jnp.inf)\nfor i in qd.range(4):\n    s[()] = jnp.minimum(s[()], x[i])\nreturn s",
+        f"{ONE} of `s`", "accumulate",
+    ),
+    "search for the largest": (
+        "s = qd.full((), -jnp.inf)\nfor i in qd.range(4):\n    with qd.when(x[i] > s[()]):\n        s[()] = x[i]\n"
+        "return s",
+        f"{ONE} of `s`", "`b.at[k].min(v)`, `max`",
+    ),
+    "last one wins": (
+        "s = qd.zeros(())\nfor i in qd.range(4):\n    s[()] = x[i]\nreturn s",
+        f"{ONE} of `s`", "give each iteration an element of its own",
+    ),
+    "last one under a flag": (
+        "flag = jnp.sum(x[...]) > 2\ns = qd.zeros(())\nfor i in qd.range(4):\n    with qd.when(flag):\n"
+        "        s[()] = x[i]\nreturn s",
+        f"{ONE} of `s`", "give each iteration an element of its own",
+    ),
+    "prefix sum": (
+        "for i in qd.range(3):\n    x[i + 1] = x[i] + x[i + 1]\nreturn x",
+        READS, "new = qd.copy(x)",
+    ),
+    "stencil in place": (
+        "for i in qd.range(1, 3):\n    x[i] = 0.5 * (x[i - 1] + x[i + 1])\nreturn x",
+        READS, "new = qd.copy(x)",
+    ),
+    "stencil in place of two axes": (
+        "y = qd.zeros((3, 4))\nfor i, j in qd.ndrange((1, 3), 4):\n    y[i, j] = y[i - 1, j] + x[j]\nreturn y",
+        "reads an element of `y` that another iteration stores", "serial=True",
+    ),
+    "divided by the first": (
+        "for i in qd.range(4):\n    x[i] = x[i] / x[0]\nreturn x",
+        READS, "new = qd.copy(x)",
+    ),
+    "divided by the sum": (
+        "for i in qd.range(4):\n    x[i] = x[i] / jnp.sum(x[...])\nreturn x",
+        READS, "new = qd.copy(x)",
+    ),
+    "pulled by all others": (
+        "for i in qd.range(4):\n    pull = qd.local(0.0)\n    for j in qd.range(4):\n"
+        "        with qd.when(i != j):\n            pull += x[j] - x[i]\n    x[i] += 0.1 * pull\nreturn x",
+        READS, "new = qd.copy(x)",
+    ),
+    "accumulated stencil in place": (
+        "for i in qd.range(1, 4):\n    x[i] += x[i - 1]\nreturn x",
+        READS, "new = qd.copy(x)",
+    ),
+    "mirrored and read": (
+        "for i in qd.range(2):\n    x[2 * i + 1] = x[3 - 2 * i] * x[1]\nreturn x",
+        READS, "new = qd.copy(x)",
+    ),
+    "count that is read": (
+        "n = qd.zeros(())\nfor i in qd.range(4):\n    n[()] += 1.0\n    x[i] = n[()]\nreturn x",
+        "reads an element of `n` that another iteration stores", "serial=True",
+    ),
+    "two stores a distance apart": (
+        "o = qd.zeros(5)\nfor i in qd.range(4):\n    o[i] = x[i]\n    o[i + 1] = -x[i]\nreturn o",
+        "two iterations store to the same element of `o`", "accumulate",
+    ),
 }
 
 
-@pytest.mark.parametrize("function", RACES, ids=lambda f: f.__name__)
-def test_a_certain_race_is_a_warning_at_its_line(function: Callable[[Any], Any]) -> None:
-    rule, fix = RACES[function]
+@pytest.mark.parametrize("name", RACES)
+def test_a_certain_race_is_a_warning_at_its_line(name: str) -> None:
+    program, rule, fix = RACES[name]
+    function = written(program)
     with pytest.warns(qd.QdWarning) as told:
         qd.jit(function)(X)
     (warning,) = told
     assert str(warning.message).startswith("a race: ")
     assert rule in str(warning.message)
     assert fix in str(warning.message)
-    assert warning.filename == __file__
-    assert function.__code__.co_firstlineno < warning.lineno
+    assert warning.filename == function.__code__.co_filename
+    assert warning.lineno > 1
 
 
-@pytest.mark.parametrize("function", RACES, ids=lambda f: f.__name__)
-def test_the_interpreter_finds_the_same_races(function: Callable[[Any], Any]) -> None:
+@pytest.mark.parametrize("program", [program for program, _, _ in RACES.values()], ids=[*RACES])
+def test_the_interpreter_finds_the_same_races(program: str) -> None:
     with pytest.raises(qd.InterpreterError, match="race"):
-        qd.jit(function, options={"debug": True})(X)
+        qd.jit(written(program), options={"debug": True})(X)
 
 
-def flag_of_many(x: Any) -> Any:
-    found, any_one = qd.zeros((), bool), qd.zeros((), bool)
-    for i in qd.range(4):
-        any_one[()] = True
-        with qd.when(x[i] > 2):
-            found[()] = True
-    return found, any_one
+FINE = {
+    "read by whom stores it": (
+        "for i in qd.range(2):\n    pull = qd.local(0.0)\n    with qd.when(i != 1):\n        pull += x[0]\n"
+        "    x[i] += pull\nreturn x"
+    ),
+    "read in a loop without iterations": (
+        "for i in qd.range(4):\n    for _ in qd.range(0):\n        x[i] += x[0]\nreturn x"
+    ),
+    "stored at its own index": (
+        "k = jnp.array([3, 2, 1, 0])\nfor i in qd.range(4):\n    x[i] = x[i] + k[i]\n"
+        "for i in qd.range(4, serial=True):\n    x[k[i]] = x[k[i]] + 1\nfor i in qd.range(4):\n    x[k[i]] += 1\n"
+        "return x"
+    ),
+    "others divided by the first": "for i in qd.range(1, 4):\n    x[i] = x[i] / x[0]\nreturn x",
+    "pulled by the other half": "for i in qd.range(2):\n    for j in qd.range(2, 4):\n        x[i] += x[j]\nreturn x",
+    "flag that is read": (
+        "found = qd.zeros((), bool)\nfor i in qd.range(4):\n    with qd.when(~found[()]):\n        x[i] = 1.0\nreturn x"
+    ),
+    "flag of many": (
+        "found, any_one = qd.zeros((), bool), qd.zeros((), bool)\nfor i in qd.range(4):\n    any_one[()] = True\n"
+        "    with qd.when(x[i] > 2):\n        found[()] = True\nreturn found, any_one"
+    ),
+    "the last by its index": (
+        "last = qd.zeros(())\nfor i in qd.range(4):\n    with qd.when(i == 3):\n        last[()] = x[i]\nreturn last"
+    ),
+    "every second in place": "for i in qd.range(0, 4, 2):\n    x[i] = x[i + 1]\nreturn x",
+    "flipped in place": "for i in qd.range(2):\n    a, b = x[i], x[3 - i]\n    x[i] = b\n    x[3 - i] = a\nreturn x",
+    "borders of one value": "o = qd.ones(5)\nfor i in qd.range(4):\n    o[i] = 0\n    o[i + 1] = 0\nreturn x, o",
+    "steps in one thread": (
+        "for _ in qd.range(3, serial=True):\n    for i in qd.range(1, 3):\n        x[i] = 0.5 * (x[i - 1] + x[i + 1])\n"
+        "return x"
+    ),
+    "one iteration": (
+        "s = qd.zeros(())\nfor _ in qd.range(1):\n    for i in qd.range(4):\n        s[()] = s[()] + x[i]\nreturn s"
+    ),
+    "accumulated": (
+        "s, most = qd.zeros(()), qd.zeros(())\nfor i in qd.range(4):\n    s[()] += x[i]\n    most.at[()].max(x[i])\n"
+        "return s, most"
+    ),
+    "halves that do not meet": "for i in qd.range(2):\n    x[i] = x[i + 2]\nreturn x",
+    "set before it is read": (
+        "a = qd.empty(4)\nb = qd.empty(())\nfor i in qd.range(4):\n    a[i] = x[i]\n    a[i] += 1\nb[()] = 0\n"
+        "for i in qd.range(4):\n    b[()] += a[i]\nreturn b"
+    ),
+}
 
 
-def the_last_by_its_index(x: Any) -> Any:
-    last = qd.zeros(())
-    for i in qd.range(4):
-        with qd.when(i == 3):
-            last[()] = x[i]
-    return last
-
-
-def every_second_in_place(x: Any) -> Any:
-    for i in qd.range(0, 4, 2):
-        x[i] = x[i + 1]
-    return x
-
-
-def flipped_in_place(x: Any) -> Any:
-    for i in qd.range(2):
-        a, b = x[i], x[3 - i]
-        x[i] = b
-        x[3 - i] = a
-    return x
-
-
-def borders_of_one_value(x: Any) -> Any:
-    o = qd.ones(5)
-    for i in qd.range(4):
-        o[i] = 0
-        o[i + 1] = 0
-    return x, o
-
-
-def steps_in_one_thread(x: Any) -> Any:
-    for _ in qd.range(3, serial=True):
-        for i in qd.range(1, 3):
-            x[i] = 0.5 * (x[i - 1] + x[i + 1])
-    return x
-
-
-def one_iteration(x: Any) -> Any:
-    s = qd.zeros(())
-    for _ in qd.range(1):
-        for i in qd.range(4):
-            s[()] = s[()] + x[i]
-    return s
-
-
-def accumulated(x: Any) -> Any:
-    s, most = qd.zeros(()), qd.zeros(())
-    for i in qd.range(4):
-        s[()] += x[i]
-        most.at[()].max(x[i])
-    return s, most
-
-
-def halves_that_do_not_meet(x: Any) -> Any:
-    for i in qd.range(2):
-        x[i] = x[i + 2]
-    return x
-
-
-def set_before_it_is_read(x: Any) -> Any:
-    a = qd.empty(4)
-    b = qd.empty(())
-    for i in qd.range(4):
-        a[i] = x[i]
-        a[i] += 1
-    b[()] = 0
-    for i in qd.range(4):
-        b[()] += a[i]
-    return b
-
-
-def others_divided_by_the_first(x: Any) -> Any:
-    for i in qd.range(1, 4):
-        x[i] = x[i] / x[0]
-    return x
-
-
-def pulled_by_the_other_half(x: Any) -> Any:
-    for i in qd.range(2):
-        for j in qd.range(2, 4):
-            x[i] += x[j]
-    return x
-
-
-def stored_at_its_own_index(x: Any) -> Any:
-    k = jnp.array([3, 2, 1, 0])
-    for i in qd.range(4):
-        x[i] = x[i] + k[i]
-    for i in qd.range(4, serial=True):
-        x[k[i]] = x[k[i]] + 1
-    for i in qd.range(4):
-        x[k[i]] += 1
-    return x
-
-
-def flag_that_is_read(x: Any) -> Any:
-    found = qd.zeros((), bool)
-    for i in qd.range(4):
-        with qd.when(~found[()]):
-            x[i] = 1.0
-    return x
-
-
-def read_by_whom_stores_it(x: Any) -> Any:
-    for i in qd.range(2):
-        pull = qd.local(0.0)
-        with qd.when(i != 1):
-            pull += x[0]
-        x[i] += pull
-    return x
-
-
-def read_in_a_loop_without_iterations(x: Any) -> Any:
-    for i in qd.range(4):
-        for _ in qd.range(0):
-            x[i] += x[0]
-    return x
-
-
-FINE = (
-    read_by_whom_stores_it, read_in_a_loop_without_iterations, stored_at_its_own_index,
-    others_divided_by_the_first, pulled_by_the_other_half, flag_that_is_read,
-    flag_of_many, the_last_by_its_index, every_second_in_place, flipped_in_place, borders_of_one_value,
-    steps_in_one_thread, one_iteration, accumulated, halves_that_do_not_meet, set_before_it_is_read,
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("function", FINE, ids=lambda f: f.__name__)
-def test_what_races_in_no_run_is_silent(function: Callable[[Any], Any]) -> None:
+@pytest.mark.parametrize("name", FINE)
+def test_what_races_in_no_run_is_silent(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        jax.block_until_ready(qd.jit(function)(X))
+        jax.block_until_ready(qd.jit(written(FINE[name]))(X))
 
 
-def added_to_unset(x: Any) -> Any:
-    out = qd.empty(4)
-    for i in qd.range(4):
-        out[i] += x[i]
-    return out
-
-
-def read_unset(x: Any) -> Any:
-    out = qd.empty(4)
-    for i in qd.range(4):
-        x[i] = x[i] + out[i]
-    return x
-
-
-@pytest.mark.parametrize("function", [added_to_unset, read_unset], ids=lambda f: f.__name__)
-def test_a_buffer_that_is_read_unset_is_a_warning(function: Callable[[Any], Any]) -> None:
-    does = "added to" if function is added_to_unset else "read"
+@pytest.mark.parametrize(("does", "line"), [("added to", "out[i] += x[i]"), ("read", "x[i] = x[i] + out[i]")])
+def test_a_buffer_that_is_read_unset_is_a_warning(does: str, line: str) -> None:
+    function = written(f"out = qd.empty(4)\nfor i in qd.range(4):\n    {line}\nreturn x, out")
     with pytest.warns(qd.QdWarning, match=f"`out` is {does} before anything is stored in it.*\n.*qd.zeros") as told:
         qd.jit(function)(X)
-    assert [w.lineno for w in told] == [function.__code__.co_firstlineno + 3]
+    assert [w.lineno for w in told] == [4]
     with pytest.raises(qd.InterpreterError):
         qd.jit(function, options={"debug": True})(X)
 
