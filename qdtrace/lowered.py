@@ -12,6 +12,7 @@ from qdtrace.autodiff.loops.policy import StorageChoice
 from qdtrace.backend import backend
 from qdtrace.compose.call import call_p, derivative_p
 from qdtrace.compose.debug import most_trips
+from qdtrace.compose.derivative import derived_for
 from qdtrace.errors import BackendError, boundary
 from qdtrace.frozen import frozen
 from qdtrace.ir.printer import print_program
@@ -72,7 +73,7 @@ def _parts(jaxpr: Any, machine: Machine) -> Iterator[StagedProgram | TaskInfo]:
         if eqn.primitive is call_p:
             yield eqn.params["staged"].on(machine.platform)
         elif eqn.primitive is derivative_p:
-            yield eqn.params["spec"].derived_for(machine)
+            yield derived_for(eqn.params["spec"], machine)
         elif (stage := described(eqn)) is not None:
             name, size, codegen, reason = stage
             yield TaskInfo(name, (0, size), codegen, reason, 0, 0)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from qdtrace.autodiff import transpose
 from qdtrace.autodiff.activity import active_variables
 from qdtrace.autodiff.atomics import check_atomics
-from qdtrace.autodiff.extremes import has_extremes, with_extremes
+from qdtrace.autodiff.extremes import has_extremes
 from qdtrace.autodiff.linearity import (
     dependent_variables,
     not_linear_in,
@@ -32,9 +32,14 @@ from qdtrace.ir.program import Var
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from jax.typing import ArrayLike
+
     from qdtrace.analysis.machine import Machine
     from qdtrace.autodiff.loops.policy import Stacks
     from qdtrace.autodiff.residuals import Moment
+    from qdtrace.compose.derivative_spec import Derivative
+    from qdtrace.compose.linearised import Linearised
+    from qdtrace.compose.staged_program import StagedProgram
     from qdtrace.ir.program import Program
 
     Mask = tuple[bool, ...]
@@ -47,13 +52,30 @@ __all__ = [
     "not_linear_in",
     "refuse_nonlinear",
     "residuals",
-    "with_extremes",
 ]
 
-Derivative: TypeAlias = Any
-"""A `derivative.Derivative`, whose module loads this one."""
-Linearised: TypeAlias = Any
-"""A `linearised.Linearised`, likewise."""
+class Tangents(Protocol):
+    """A program of tangents: a `Linearised`, or one that was given."""
+
+    @property
+    def base(self) -> StagedProgram:
+        """The program that is differentiated."""
+        ...
+
+    @property
+    def staged(self) -> StagedProgram:
+        """The program of tangents."""
+        ...
+
+    @property
+    def constants(self) -> tuple[ArrayLike, ...]:
+        """Known values, of its last parameters."""
+        ...
+
+    @property
+    def lower(self) -> tuple[tuple[int, Mask], ...]:
+        """Numbers of directions, and results whose tangents along all others it has."""
+        ...
 
 
 def residuals(made: Linearised) -> tuple[Moment, ...]:
@@ -83,9 +105,10 @@ def keeping(made: Linearised, residuals: Sequence[Moment]) -> tuple[Program, tup
     return replace(program, results=results), tuple(map(results.index, found))
 
 
-def _refuse_moving(made: Linearised, program: Program, masks: Sequence[Mask], asked: Mask, number: int) -> None:
+def _refuse_moving(made: Tangents, program: Program, masks: Sequence[Mask], asked: Mask, number: int) -> None:
     """Raises GradientError if a user's rule makes the tangents that are `asked` for not linear in a direction."""
-    if not (found := made.base.source.traced.rule_along(masks[number])):
+    source = made.base.source
+    if source is None or not (found := source.traced.rule_along(masks[number])):
         return
     first = len(made.base.program.params) + sum(map(sum, masks[:number]))
     # tangents along all other directions are no function of this one
@@ -98,7 +121,7 @@ def _refuse_moving(made: Linearised, program: Program, masks: Sequence[Mask], as
 
 
 def derived(
-    spec: Derivative, made: Linearised, masks: Sequence[Mask], asked: Mask, stacks: Stacks, machine: Machine
+    spec: Derivative, made: Tangents, masks: Sequence[Mask], asked: Mask, stacks: Stacks, machine: Machine
 ) -> Program:
     """Returns the program of a derivative, made of tangents along the `masks`; `asked` are the results of the program
     of tangents that it has, or takes adjoints of."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from dataclasses import field, fields, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, TypeVar
 
 import jax
@@ -24,11 +24,12 @@ from jax.interpreters import ad, batching, mlir, partial_eval
 
 from qdtrace.backend import backend
 from qdtrace.compose.call import Origin, call, derivative_p
+from qdtrace.compose.derivative_spec import Derivative
 from qdtrace.compose.direct import leading, runs_by, zero_tangent
 from qdtrace.compose.garbage import paused_garbage_collection
-from qdtrace.compose.linearised import derivation, linearised
+from qdtrace.compose.linearised import linearised
 from qdtrace.compose.pass_cache import TANGENTS, kept, keyed
-from qdtrace.compose.residuals import call_keeping, residuals_of, unread_by
+from qdtrace.compose.residuals import call_keeping, derivation, residuals_of, unread_by
 from qdtrace.compose.stack_chunk import in_one_chunk
 from qdtrace.compose.stacks import derived, stacks_for
 from qdtrace.compose.staged_program import StagedProgram, chosen, within
@@ -36,10 +37,10 @@ from qdtrace.errors import GradientError, warn
 from qdtrace.frozen import frozen
 from qdtrace.ir.program import ref_type
 from qdtrace.trace import compat
-from qdtrace.trace.dtypes import as_jax, is_x64, kept_by_mode
+from qdtrace.trace.dtypes import as_jax, kept_by_mode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
     from jax import Array
@@ -47,9 +48,8 @@ if TYPE_CHECKING:
     from jax.typing import ArrayLike
 
     from qdtrace.analysis.machine import Machine
-    from qdtrace.autodiff.residuals import Moment
     from qdtrace.compose.pass_cache import GraphKey
-    from qdtrace.ir.program import Program, Var
+    from qdtrace.ir.program import Program
 
     Mask = tuple[bool, ...]
     Tangents = Sequence[Array | ad.Zero]
@@ -59,157 +59,74 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@frozen
-class Derivative:
-    """Specifies a derivative of a program, and so the operands and results of the primitive.
+def derived_for(spec: Derivative, machine: Machine) -> StagedProgram:
+    """Returns the program that computes the derivative on a machine."""
+    with jax.enable_x64(spec.x64):
+        return _derived(spec, machine)
 
-    Operands are those of the program (but `absent` ones) and its residuals, then for an adjoint one of each result in
-    `out`, then for each direction one of each parameter in its mask.
-    """
 
-    base: StagedProgram
-    directions: tuple[Mask, ...]
-    """Masks of the parameters that have a part in each direction; then of the adjoints of results, if these change."""
-    out: Mask
-    """Results whose tangents are returned, or whose adjoints are operands."""
-    wrt: Mask | None = None
-    """Parameters whose adjoints are returned, or None for a directional derivative."""
-    place: int = 0
-    """The number of the direction that is transposed, among all: a user's rule need not be symmetric in them."""
-    residuals: tuple[Moment, ...] = ()
-    """Residuals that the primal returns; only first derivatives have any."""
-    ruled: Mask | None = None
-    """Parameters that a program with rules of `jax.custom_vjp` was transposed for; JAX may later ask for fewer."""
-    before: Mask | None = None
-    """Parameters that a derivative was asked for before this one: what depends on them is what the derivative rules of
-    users return as values. None: such rules return the function's own value, or there are none."""
-    handed: tuple[Mask, Mask] | None = None
-    """The parameters and results that the residuals were chosen for; JAX may later ask for fewer."""
-    absent: Mask = ()
-    """Parameters that are no operands, as nothing depends on their values: the program is linear in them. Empty if
-    none is."""
-    moving: frozenset[int] = frozenset()
-    """Numbers of the directions, among all, in whose place their changes stand: it must be linear in these."""
-    levels: tuple[tuple[int, tuple[Mask, ...]], ...] = ()
-    """Batches, the innermost first: the size, and for each group of operands the mask of those that have its axis. The
-    axis of the outermost batch is the first. Every result has all axes."""
-    x64: bool = field(default_factory=is_x64)
-    """True if it was asked for in the x64 mode, in which JAX's rules run then."""
-
-    @property
-    def program(self) -> Program:
-        """The program that is differentiated."""
-        return self.base.program
-
-    @property
-    def given(self) -> Mask:
-        """The parameters that are operands."""
-        return tuple(not a for a in self.absent) or (True,) * len(self.program.params)
-
-    def of_given(self, mask: Iterable[bool]) -> Mask:
-        """Returns a mask of parameters from one of those that are operands."""
-        return within(self.given, mask)
-
-    def of_some(self, wanted: Iterable[bool]) -> Derivative:
-        """Returns the derivative with some of its results."""
-        if self.wrt is None:
-            return replace(self, out=within(self.out, wanted))
-        return replace(self, wrt=within(self.wrt, wanted))
-
-    def groups(self) -> list[int]:
-        """Returns the numbers of operands: of the program with its residuals, of adjoints (0 for a directional
-        derivative), of each direction."""
-        adjoints = 0 if self.wrt is None else sum(self.out)
-        return [sum(self.given) + len(self.residuals), adjoints, *map(sum, self.directions)]
-
-    def split(self, operands: Sequence[T]) -> list[list[T]]:
-        """Splits operands into groups."""
-        left = iter(operands)
-        return [[next(left) for _ in range(n)] for n in self.groups()]
-
-    def results(self) -> Iterator[Var]:
-        """Returns the references whose types the results have."""
-        if self.wrt is None:
-            return chosen(self.program.results, self.out)
-        return chosen(self.program.params, self.wrt)
-
-    def sizes(self) -> tuple[int, ...]:
-        """Returns the sizes of the batches in the order of axes in results."""
-        return tuple(size for size, _ in reversed(self.levels))
-
-    def regrouped(self, change: Callable[[Sequence[Mask]], Sequence[Sequence[bool]]]) -> Levels:
-        """Returns the batches with `change` applied to the masks of each."""
-        return tuple((size, tuple(map(tuple, change(masks)))) for size, masks in self.levels)
-
-    def derived_for(self, machine: Machine) -> StagedProgram:
-        """Returns the program that computes the derivative on a machine."""
-        with jax.enable_x64(self.x64):
-            return _derived(self, machine)
-
-    @in_one_chunk
-    def derive(self, machine: Machine) -> StagedProgram:
-        """Derives the program: that of JAX's own forward mode, transposed for adjoints."""
-        base, own = self.base, len(self.program.params)
-        at = self.place
-        masks = tuple(mask[:own] for mask in self.directions)
-        if (first := self.ruled or self.wrt) is not None:
-            masks = (*masks[:at], first, *masks[at:])
-        asked = (True,) * sum(self.out)
-        if self.handed is None:
-            # where an adjoint changes along a direction, its change is that of the tangents along all others
-            lower = tuple(
-                (k + (k >= at), within(self.out, m[own:])) for k, m in enumerate(self.directions) if any(m[own:])
-            )
-            asked += (True,) * sum(sum(out) for _, out in lower)
-            if self.before is not None:
-                masks = (self.before, *masks)
-                made = linearised(base, masks, (False,) * len(self.out), lower=((0, self.out),))
-            else:
-                made = linearised(base, masks, self.out, lower=lower)
+@in_one_chunk
+def _derive(spec: Derivative, machine: Machine) -> StagedProgram:
+    """Derives the program: that of JAX's own forward mode, transposed for adjoints."""
+    base, own = spec.base, len(spec.program.params)
+    at = spec.place
+    masks = tuple(mask[:own] for mask in spec.directions)
+    if (first := spec.ruled or spec.wrt) is not None:
+        masks = (*masks[:at], first, *masks[at:])
+    asked = (True,) * sum(spec.out)
+    if spec.handed is None:
+        # where an adjoint changes along a direction, its change is that of the tangents along all others
+        lower = tuple(
+            (k + (k >= at), within(spec.out, m[own:])) for k, m in enumerate(spec.directions) if any(m[own:])
+        )
+        asked += (True,) * sum(sum(out) for _, out in lower)
+        if spec.before is not None:
+            masks = (spec.before, *masks)
+            made = linearised(base, masks, (False,) * len(spec.out), lower=((0, spec.out),))
         else:
-            mask, out = self.handed
-            masks = (mask,)
-            made = linearised(base, masks, out, with_primal=True)
-            asked = (*[False] * len(base.program.results), *chosen(self.out, out))
-        with base.depth_told():
-            stacks = stacks_for(base.options, machine)
+            made = linearised(base, masks, spec.out, lower=lower)
+    else:
+        mask, out = spec.handed
+        masks = (mask,)
+        made = linearised(base, masks, out, with_primal=True)
+        asked = (*[False] * len(base.program.results), *chosen(spec.out, out))
+    with base.depth_told():
+        stacks = stacks_for(base.options, machine)
 
-            def derive() -> tuple[Program, GraphKey | None]:
-                return keyed(derivation().derived(self, made, masks, asked, stacks, machine), base.options)
+        def derive() -> tuple[Program, GraphKey | None]:
+            return keyed(derivation().derived(spec, made, masks, asked, stacks, machine), base.options)
 
-            facts = [getattr(self, f.name) for f in fields(self) if f.compare and f.name != "base"]
-            about = (*facts, own, len(base.program.results), len(made.constants), machine)
-            program, key = derived(made, about, stacks, derive)
-        for choice in stacks.choices:
-            if choice.is_slow:
-                warn(f"in reverse mode {choice.reason}\nhelp: {choice.help}", choice.loc)
-        return StagedProgram(program, made.options, tuple(stacks.choices), None, made.constants, key)
-
-    def transposed(self, tangents: StagedProgram, machine: Machine) -> Program:
-        """Returns the program of a first adjoint, made of a program of tangents that has further known parameters."""
-        made = _Tangents(tangents, self.base)
-        stacks = stacks_for(tangents.options, machine)
-        with self.base.depth_told():
-            return derivation().derived(self, made, (self.wrt,), (True,) * sum(self.out), stacks, machine)
-
-    def __repr__(self) -> str:
-        kind = "derivative" if self.wrt is None else "adjoint"
-        return f"<{kind} of {self.program.name}, {len(self.directions)} directions>"
-
-
-@frozen(eq=False)
-class _Tangents:
-    """A program of tangents, with the attributes of `linearised.Linearised` that `derivation.derived` reads."""
-
-    staged: StagedProgram
-    base: StagedProgram
-    constants: tuple[ArrayLike, ...] = ()
+        facts = [getattr(spec, f.name) for f in fields(spec) if f.compare and f.name != "base"]
+        about = (*facts, own, len(base.program.results), len(made.constants), machine)
+        program, key = derived(made, about, stacks, derive)
+    for choice in stacks.choices:
+        if choice.is_slow:
+            warn(f"in reverse mode {choice.reason}\nhelp: {choice.help}", choice.loc)
+    return StagedProgram(program, made.options, tuple(stacks.choices), None, made.constants, key)
 
 
 @functools.lru_cache(maxsize=1024)
 def _derived(spec: Derivative, machine: Machine) -> StagedProgram:
     with paused_garbage_collection(), spec.base.said("differentiating"):
-        return spec.derive(machine)
+        return _derive(spec, machine)
+
+
+@frozen(eq=False)
+class _Given:
+    """A program of tangents, as `derivation.derived` reads it."""
+
+    staged: StagedProgram
+    base: StagedProgram
+    constants: tuple[ArrayLike, ...] = ()
+    lower: tuple[tuple[int, Mask], ...] = ()
+
+
+def adjoint_of(spec: Derivative, tangents: StagedProgram, machine: Machine) -> Program:
+    """Returns the program of a first adjoint, made of a program of tangents that has further known parameters."""
+    made = _Given(tangents, spec.base)
+    stacks = stacks_for(tangents.options, machine)
+    with spec.base.depth_told():
+        return derivation().derived(spec, made, (spec.wrt,), (True,) * sum(spec.out), stacks, machine)
 
 
 def derivative(spec: Derivative, groups: Iterable[Sequence[ArrayLike]]) -> list[Array]:
@@ -374,7 +291,7 @@ def _abstract_eval(*operands: ShapedArray, spec: Derivative) -> list[ShapedArray
 
 def _run_on(name: str) -> Callable[..., object]:
     def run(*operands: Array, spec: Derivative) -> list[Array]:
-        made = spec.derived_for(backend(name).machine)
+        made = derived_for(spec, backend(name).machine)
         return call(made, [*operands, *map(as_jax, made.constants)])
 
     return mlir.lower_fun(run, multiple_results=True)

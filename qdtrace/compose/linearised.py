@@ -7,6 +7,7 @@ import hashlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from qdtrace.autodiff.extremes import with_extremes
 from qdtrace.compose.pass_cache import TANGENTS, GraphKey, kept
 from qdtrace.compose.staged_program import StagedProgram, chosen
 from qdtrace.errors import GradientError
@@ -14,21 +15,11 @@ from qdtrace.frozen import frozen
 from qdtrace.trace.dtypes import kept_by_mode
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from jax.typing import ArrayLike
 
     from qdtrace.config import FastMath, Options
 
     Mask = tuple[bool, ...]
-
-
-def derivation() -> ModuleType:
-    """Returns the module `derivation`."""
-    # Loaded here: a process that finds its derivatives on disk does without its 40 modules.
-    from qdtrace.compose import derivation as module
-
-    return module
 
 
 @frozen(eq=False)
@@ -63,7 +54,7 @@ class Linearised:
             likes += chosen(results, out)
         with base.depth_told():
             program, constants = made.program(wanted, likes)
-        summed = derivation().with_extremes(program)
+        summed = with_extremes(program)
         # the values that are compared are computed twice
         options = base.options if summed is program else replace(base.options, fast_math=False)
         return StagedProgram(summed, options, constants=tuple(constants))

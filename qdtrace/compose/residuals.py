@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from jax.interpreters import partial_eval
 
 from qdtrace.compose.call import Origin, call, call_p
-from qdtrace.compose.linearised import derivation, linearised
+from qdtrace.compose.linearised import linearised
 from qdtrace.compose.pass_cache import DERIVATIONS, kept, keyed
 from qdtrace.compose.staged_program import StagedProgram
 from qdtrace.errors import GradientError
@@ -26,6 +26,7 @@ from qdtrace.trace.dtypes import kept_by_mode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import ModuleType
     from typing import Any
 
     from jax import Array
@@ -37,6 +38,14 @@ if TYPE_CHECKING:
 
     Mask = tuple[bool, ...]
     Moments = tuple[Moment, ...]
+
+
+def derivation() -> ModuleType:
+    """Returns the module `derivation`."""
+    # Loaded here: a process that finds its derivatives on disk does without its 40 modules.
+    from qdtrace.compose import derivation as module
+
+    return module
 
 
 @frozen

@@ -1,31 +1,29 @@
 """The source of a program: the items of the traced function and the parameters that their variables stand for.
 
 A derivative of the program is made from these. `along` returns the items with tangents beside their values, by JAX's
-own rules (`trace/tangents`), and `program` makes tasks of items once more. See docs/design/0022-linearise.md.
+own rules (`trace/tangents`), and `restaging` makes tasks of items once more. See docs/design/0022-linearise.md.
 """
 
 from __future__ import annotations
 
 import functools
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
 
-from qdtrace.compose.inlining import Inlining
 from qdtrace.compose.jaxprs import is_literal
-from qdtrace.compose.segment import BufferState, Constant, Operand, Step
-from qdtrace.compose.source_key import equations_here, equations_key
+from qdtrace.compose.segment import Step
+from qdtrace.compose.source_key import UnknownError, equations_here, equations_key
 from qdtrace.errors import GradientError
 from qdtrace.frozen import frozen
-from qdtrace.ir.program import Var, literal
-from qdtrace.ir.tells import without_tells
+from qdtrace.ir.program import Var
 from qdtrace.trace import compat
 from qdtrace.trace.derivative_rules import rule_on_the_way
 from qdtrace.trace.dtypes import is_x64
 from qdtrace.trace.inlined_rules import has_own_primal
-from qdtrace.trace.markers import MARKERS, for_p
+from qdtrace.trace.markers import MARKERS
 from qdtrace.trace.structure import named
 from qdtrace.trace.tangents import along
 
@@ -36,6 +34,7 @@ if TYPE_CHECKING:
     from jax.typing import ArrayLike
 
     from qdtrace.compose.pass_cache import GraphKey
+    from qdtrace.compose.source_key import Description
     from qdtrace.errors import Loc
     from qdtrace.ir.program import Program
     from qdtrace.ir.types import DType
@@ -45,10 +44,6 @@ if TYPE_CHECKING:
 
     Mask = Sequence[bool]
     Names = tuple[jaxprs.Var | None, ...]
-
-
-Stager: TypeAlias = Any  # it imports this module
-"""A `stager.Stager`."""
 
 
 @frozen(eq=False)
@@ -68,8 +63,8 @@ class Memory:
 class Source:
     """Steps in order, and the meaning of their free variables."""
 
-    another: Callable[[], Stager]
-    """Returns a stager that has staged nothing yet."""
+    stage: Callable[[Source, Sequence[jaxprs.Var | None], Sequence[Var]], tuple[Program, list[Array]]]
+    """Stages some of the steps' values once more (`restaging`)."""
     steps: tuple[Step, ...]
     params: tuple[Var, ...]
     """Parameters of the program; those that are not among `values` and `memory` hold known arrays."""
@@ -90,6 +85,8 @@ class Source:
     """Variables of the results' derivatives along all directions but one, for each direction."""
     unknown: GradientError | None = None
     """The error if the meaning of the variables is not known."""
+    has_array_code: bool = False
+    """True if array code may be steps, too."""
     _along: dict[tuple[bool, ...], Source] = field(default_factory=dict["tuple[bool, ...]", "Source"], init=False)
     """Sources of tangents, by whether JAX's rules ran in the x64 mode and by the mask."""
 
@@ -160,9 +157,9 @@ class Source:
     def _joined(self) -> list[list[Step]]:
         """Returns the steps in groups that JAX differentiates at once: runs of array code, which take longer alone."""
         joined: list[list[Step]] = []
-        has_array_code, was_array_code = self.another().array_tasks is not None, False
+        was_array_code = False
         for step in self.steps:
-            is_array_code = has_array_code and step.item.primitive not in MARKERS
+            is_array_code = self.has_array_code and step.item.primitive not in MARKERS
             if is_array_code and was_array_code and step.conditions == joined[-1][0].conditions:
                 joined[-1].append(step)
             else:
@@ -194,7 +191,7 @@ class Source:
             if var in tangents:
                 memory[tangents[var]] = _twin(content, given)
         if any(isinstance(c, compat.Tracer) for c in walk.constants.values()):
-            raise _traced_value(f"the derivative rule of `{'`, `'.join(self.rules()) or 'a function'}`")
+            raise traced_value(f"the derivative rule of `{'`, `'.join(self.rules()) or 'a function'}`")
         steps = [
             Step(item, tuple(named(before[0].conditions, walk.renamed)))
             for before, items in zip(joined, groups, strict=True)
@@ -205,7 +202,7 @@ class Source:
             return tuple(None if v is None else tangents.get(v) for v in names)
 
         return Source(
-            self.another,
+            self.stage,
             tuple(steps),
             (*self.params, *given.values()),
             values,
@@ -216,6 +213,7 @@ class Source:
             self.limits,
             (*self.directions, *given.values()),
             (*map(changes, self.lower), tuple(named(self.results, walk.renamed))),
+            has_array_code=self.has_array_code,
         )
 
     def program(self, results: Sequence[jaxprs.Var | None], likes: Sequence[Var]) -> tuple[Program, list[Array]]:
@@ -224,57 +222,31 @@ class Source:
         Results without a variable are zeros of the types of `likes`.
         """
         with jax.ensure_compile_time_eval():
-            return self._staged(results, likes)
-
-    def _staged(self, results: Sequence[jaxprs.Var | None], likes: Sequence[Var]) -> tuple[Program, list[Array]]:
-        stager = self.another()
-        # a backward sweep would keep the overwritten content
-        stager.in_place = False
-        segment = stager.segment
-        for var, ref in self.values.items():
-            stager.env[var] = Operand(ref)
-        for var, value in self.constants.items():
-            stager.env[var] = Constant(value)
-        states: dict[Memory, BufferState] = {}
-        for var, content in self.memory.items():
-            fill = Operand(content.fill) if isinstance(content.fill, Var) else content.fill
-            state = states.setdefault(content, BufferState(content.shape, content.dtype, None, fill, content.hint))
-            stager.env[var] = state
-            if content.ref is not None:
-                segment.refs[state] = content.ref
-        steps: Sequence[Step] = self.steps
-        if stager.array_tasks:
-            inlining = Inlining()
-            steps = [Step(i, tuple(inlining.named(s.conditions))) for s in steps for i in inlining.items([s.item])]
-            results = [v if v is None else inlining.variable(v) for v in results]
-            for var, value in inlining.constants.items():
-                stager.env[var] = Constant(value)
-        stager.note_uses([s.item for s in steps], [v for v in results if v is not None])
-        for v in (v for s in steps for v in s.conditions):
-            stager.last_use[v] = len(steps)
-        for stager.position, step in enumerate(steps):
-            stager.conditions, stager.current = step.conditions, step.item
-            rule = stager.rule_of(step.item) if step.item.primitive is for_p else type(stager).serial
-            (stager.array_tasks or rule)(stager, step.item)
-        stager.position, stager.conditions = len(steps), ()
-        segment.close_serial()
-        pairs = list(zip(results, likes, strict=True))
-        refs = [Var(like.type, like.hint) if v is None else _reference(stager, v) for v, like in pairs]
-        zeros = [ref for v, ref in zip(results, refs, strict=True) if v is None]
-        program = without_tells(segment.finish(refs, {}))
-        made = replace(
-            program,
-            params=(*self.params, *(v for v, _ in segment.operands)),
-            buffers=(*program.buffers, *zeros),
-            results=tuple(refs),
-            initial={**program.initial, **{v: literal(0, v.dtype) for v in zeros}},
-            limits={**self.limits, **program.limits},
-        )
-        return made, [value for _, value in segment.operands]
+            return self.stage(self, results, likes)
 
     def equations_key(self, graph: GraphKey) -> GraphKey:
         """Returns the key of the equations on disk, given that of the program's graph."""
-        return equations_key(self, graph)
+        return equations_key(graph, self._described)
+
+    def _described(self, equations: Description) -> object:
+        """Returns what is equal for sources that are; raises UnknownError if something has no faithful description."""
+        if self.unknown is not None:
+            raise UnknownError("not known")
+        params = {v: k for k, v in enumerate(self.params)}
+        memory: dict[int, int] = {}
+
+        def content(m: Memory) -> tuple[object, ...]:
+            fill = ("parameter", params[m.fill]) if isinstance(m.fill, Var) else equations.value(m.fill)
+            return (m.shape, m.dtype.value, m.hint, None if m.ref is None else params[m.ref], fill)
+
+        return (
+            [(equations.var(v), params[ref]) for v, ref in self.values.items()],
+            [(equations.var(v), equations.value(value)) for v, value in self.constants.items()],
+            # buffers that are one have one description
+            [(equations.var(v), memory.setdefault(id(m), len(memory)), *content(m)) for v, m in self.memory.items()],
+            [(equations.eqn(s.item), [equations.atom(c) for c in s.conditions]) for s in self.steps],
+            [None if v is None else equations.atom(v) for v in (*self.results, *self.primal)],
+        )
 
     def key(self) -> object:
         """Returns a key that is equal for sources with the same derivatives."""
@@ -288,77 +260,9 @@ def _twin(content: Memory, given: Mapping[Var, Var]) -> Memory:
     return replace(content, ref=None if content.ref is None else given.get(content.ref), fill=fill, hint=content.hint)
 
 
-def source_of(stager: Stager, program: Program) -> Source | None:
-    """Returns the source of a program that a stager's open segment has become, or None if it has no steps."""
-    results = program.results
-    segment = stager.segment
-    if not segment.steps:
-        return None
-    another = functools.partial(type(stager), stager.name, stager.options, stager.rule_of, stager.array_tasks)
-    params = tuple(v for v, _ in segment.operands)
-    try:
-        found = _stands_for(stager, results)
-    except GradientError as error:
-        return Source(another, tuple(segment.steps), params, {}, {}, {}, (), (), unknown=error)
-    values, constants, memory, names = found
-    steps = tuple(segment.steps)
-    return Source(another, steps, params, values, constants, memory, names, names, program.limits)
-
-
-def _traced_value(what: str) -> GradientError:
+def traced_value(what: str) -> GradientError:
+    """Returns the error for a value of a function around."""
     return GradientError(
         f"{what} uses a traced value of the function around it, whose derivative is not known",
         help="pass it to the function as an argument",
     )
-
-
-def _stands_for(
-    stager: Stager, results: Sequence[Var]
-) -> tuple[dict[jaxprs.Var, Var], dict[jaxprs.Var, ArrayLike], dict[jaxprs.Var, Memory], Names]:
-    """Returns the meaning of free variables, as parameters, known values and memory, and the results' variables."""
-    segment = stager.segment
-    if segment.hoists_tracer:
-        raise _traced_value("a function")
-    values: dict[jaxprs.Var, Var] = {}
-    constants: dict[jaxprs.Var, ArrayLike] = {}
-    memory: dict[jaxprs.Var, Memory] = {}
-    names: dict[Var, jaxprs.Var] = {}
-    given = {v for v, _ in segment.operands}
-    made = dict.fromkeys(v for s in segment.steps for v in s.item.outvars)
-    free = [v for s in segment.steps for v in (*s.item.invars, *s.conditions) if not is_literal(v)]
-    for var in dict.fromkeys((*free, *made)):
-        entry = stager.env.get(var)
-        if isinstance(entry, BufferState):
-            ref = segment.refs.get(entry)
-            assert ref is not None
-            assert ref not in names, "a buffer has one name"
-            names[ref] = var
-            if var in made:
-                continue
-            fill = segment.fills.get(ref, entry.fill) if ref not in given else None
-            hint = entry.hint
-            memory[var] = Memory(entry.shape, entry.dtype, hint, ref if ref in given else None, fill)
-        elif var in made:
-            continue
-        elif var in segment.inputs:
-            values[var] = segment.inputs[var]
-        elif isinstance(entry, Constant) and not isinstance(entry.value, compat.Tracer):
-            constants[var] = entry.value
-        else:
-            raise _traced_value("a loop")
-    for pending in segment.pending:
-        names.update((pending.ref, v) for v in stager.env.names(pending))
-    contents = [x for m in memory.values() for x in (m.ref, m.fill) if isinstance(x, Var)]
-    known = {*values.values(), *contents}
-    if any(isinstance(value, compat.Tracer) and v not in known for v, value in segment.operands):
-        raise _traced_value("a function")
-    for ref in results:
-        # the integers that tell of checks and prints have no variable, and no derivative
-        if ref.dtype.is_float and ref not in names:
-            raise GradientError(f"the result `{ref.hint}` stands for no value of the function, so it has no derivative")
-    return values, constants, memory, tuple(map(names.get, results))
-
-
-def _reference(stager: Stager, var: object) -> Var:
-    entry = stager.env[var]
-    return stager.segment.ref(entry) if isinstance(entry, BufferState) else entry.ref

@@ -1,4 +1,4 @@
-"""A faithful description of a program's source, by which its tangents are found on disk.
+"""A faithful description of traced equations, by which a program's tangents are found on disk.
 
 Tangents are made by JAX's rules from the traced equations, so the key of a graph does not determine them: two functions
 with the same graph may have other derivatives. The description has each equation with its primitive, parameters,
@@ -12,7 +12,7 @@ import enum
 import functools
 import hashlib
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -20,22 +20,19 @@ from jax.interpreters import ad
 
 from qdtrace.compose.pass_cache import GraphKey
 from qdtrace.errors import Loc
-from qdtrace.ir.program import Var
 from qdtrace.trace import compat, markers
 from qdtrace.trace.importer.registry import TAUGHT
 from qdtrace.trace.own_indices import inside_p
 from qdtrace.trace.source import eqn_loc
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from jax.core import ShapedArray
 
     from qdtrace.trace import jaxprs
     from qdtrace.trace.compat import JaxprEqn, Primitive
 
-Source: TypeAlias = Any  # its module imports this one
-"""A `source.Source`."""
 LARGE = 1 << 20
 """Most bytes of a known array that is looked at."""
 _SMALL = 64
@@ -45,18 +42,20 @@ _SHOWN = {"AbstractMesh", "FTTuple", "Mesh", "UnspecifiedValue"}
 """Types of JAX whose `repr` is faithful: what `jit` and `scan` have as parameters."""
 
 
-class _UnknownError(Exception):
+class UnknownError(Exception):
     """Something has no faithful description."""
 
 
-def equations_key(source: Source, graph: GraphKey) -> GraphKey:
-    """Returns the key of a program's equations, given that of its graph."""
+def equations_key(graph: GraphKey, describe: Callable[[Description], object]) -> GraphKey:
+    """Returns the key of a program's equations, given that of its graph and a function that describes them."""
     if graph.reason:
         return graph
+    if TAUGHT:
+        return GraphKey("", (), "import rule of the user")
     locs: dict[Loc, int] = {loc: k for k, loc in enumerate(graph.locs)}
     try:
-        text = _Description(locs).source(source)
-    except _UnknownError as error:
+        text = describe(Description(locs))
+    except UnknownError as error:
         return GraphKey("", (), str(error))
     return GraphKey(hashlib.sha256(repr((graph.digest, text)).encode()).hexdigest(), tuple(locs))
 
@@ -64,10 +63,10 @@ def equations_key(source: Source, graph: GraphKey) -> GraphKey:
 def equations_here(items: Iterable[JaxprEqn]) -> object:
     """Returns what is equal for equations that do the same, as long as both live: what has no faithful description is
     told by its identity. Lines do not count, but for those of loops and conditions."""
-    return list(map(_Description({}, here=True).eqn, items))
+    return list(map(Description({}, here=True).eqn, items))
 
 
-class _Description:
+class Description:
     """Describes equations; variables are numbered as they come, lines by `locs`, which grows."""
 
     def __init__(self, locs: dict[Loc, int], *, here: bool = False) -> None:
@@ -80,29 +79,6 @@ class _Description:
         self._types: dict[object, object] = {}
         self._contexts: dict[int, tuple[object, str]] = {}
         self._checked: set[Primitive] = set()
-
-    def source(self, source: Source) -> object:
-        """Returns the description of a source."""
-        if source.unknown is not None or TAUGHT:
-            raise _UnknownError("import rule of the user" if TAUGHT else "not known")
-        params = {v: k for k, v in enumerate(source.params)}
-        memory: dict[int, int] = {}
-        return (
-            [(self.var(v), params[ref]) for v, ref in source.values.items()],
-            [(self.var(v), self.value(value)) for v, value in source.constants.items()],
-            [
-                # buffers that are one have one description
-                (self.var(v), memory.setdefault(id(m), len(memory)), *self._memory(m, params))
-                for v, m in source.memory.items()
-            ],
-            [(self.eqn(s.item), [self.atom(c) for c in s.conditions]) for s in source.steps],
-            [None if v is None else self.atom(v) for v in (*source.results, *source.primal)],
-        )
-
-    def _memory(self, memory: Any, params: Mapping[Var, int]) -> tuple[object, ...]:
-        fill = ("parameter", params[memory.fill]) if isinstance(memory.fill, Var) else self.value(memory.fill)
-        ref = None if memory.ref is None else params[memory.ref]
-        return (memory.shape, memory.dtype.value, memory.hint, ref, fill)
 
     def eqn(self, eqn: JaxprEqn) -> object:
         """Returns the description of an equation."""
@@ -121,9 +97,9 @@ class _Description:
         return known[1]
 
     def _check(self, primitive: Primitive) -> None:
-        """Raises _UnknownError unless a primitive is JAX's or a marker, with a rule of forward mode of JAX or ours."""
+        """Raises UnknownError unless a primitive is JAX's or a marker, with a rule of forward mode of JAX or ours."""
         if primitive not in _primitives() or not is_own_rule(ad.primitive_jvps.get(primitive)):
-            raise _UnknownError(f"primitive {primitive.name}")
+            raise UnknownError(f"primitive {primitive.name}")
         self._checked.add(primitive)
 
     def var(self, var: jaxprs.Atom) -> object:
@@ -189,7 +165,7 @@ class _Description:
 
     def _unknown(self, value: object, what: str) -> object:
         if not self._here:
-            raise _UnknownError(what)
+            raise UnknownError(what)
         return "object", id(value)
 
     def _uid(self, uid: object) -> int:

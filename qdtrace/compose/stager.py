@@ -33,7 +33,6 @@ from qdtrace.compose.segment import (
     only,
     with_token,
 )
-from qdtrace.compose.source import source_of
 from qdtrace.compose.staged import note_programs
 from qdtrace.compose.staged_program import StagedProgram
 from qdtrace.compose.whole_arrays import whole_array
@@ -58,9 +57,11 @@ if TYPE_CHECKING:
     from jax import Array
     from jax.typing import ArrayLike
 
+    from qdtrace.compose.source import Source
     from qdtrace.compose.told import Left
     from qdtrace.config import Options
     from qdtrace.ir.builder import Builder
+    from qdtrace.ir.program import Program
     from qdtrace.limits import Limits
     from qdtrace.trace import jaxprs
     from qdtrace.trace.compat import JaxprEqn
@@ -88,6 +89,8 @@ class Stager:
     options: Options
     rule_of: RuleOf
     """Returns the rule that stages an item."""
+    source_of: Callable[[Stager, Program], Source | None]
+    """Returns the source of a program that the open segment has become, if it has one."""
     array_tasks: Callable[[Stager, JaxprEqn], None] | None = None
     """Stages an item once more, where array code between loops becomes tasks; None if XLA runs that."""
     env: Environment = field(default_factory=Environment)
@@ -133,7 +136,7 @@ class Stager:
 
     def another(self) -> Stager:
         """Returns a stager for the body of a loop around tasks."""
-        made = Stager(self.name, self.options, self.rule_of, self.array_tasks, bodies=self.bodies)
+        made = Stager(self.name, self.options, self.rule_of, self.source_of, self.array_tasks, bodies=self.bodies)
         made.is_body = True
         return made
 
@@ -229,7 +232,7 @@ class Stager:
         checks = checks and may_fail(walk_program(StagedProgram(program, self.options).canonical))
         if checks:
             program = with_token(program, alone=not (results or telling))
-        staged = StagedProgram(program, self.options, source=source_of(self, program))
+        staged = StagedProgram(program, self.options, source=self.source_of(self, program))
         self._open_segment()
         if results or checks or telling:
             note_programs((staged,))

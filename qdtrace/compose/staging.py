@@ -31,6 +31,7 @@ from qdtrace.compose.jaxprs import has_marker, is_literal, physical_type
 from qdtrace.compose.large_access import large_access
 from qdtrace.compose.loops import jump, loop_of_tasks
 from qdtrace.compose.records import needs_jax
+from qdtrace.compose.restaging import source_of
 from qdtrace.compose.segment import BufferState, Constant
 from qdtrace.compose.stager import SMALL, Stager
 from qdtrace.compose.task_range import task_range
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from qdtrace.compose.told import Left
     from qdtrace.config import Options
     from qdtrace.limits import Limits
+    from qdtrace.trace import jaxprs
     from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.tree import Root
 
@@ -87,7 +89,8 @@ def stage(
     `given` arguments have limits. With `array_tasks` array code that has a rule is tasks, unless a program is called.
     """
     tasks = again if array_tasks and not any(has_marker(item, "qd_call") for item in root.items) else None
-    stager = Stager(name, options, _rule_of, tasks, hints=dict(zip(root.params, names, strict=True)), given=given)
+    hints: dict[jaxprs.Atom, str] = dict(zip(root.params, names, strict=True))
+    stager = Stager(name, options, _rule_of, source_of, tasks, hints=hints, given=given)
     stager.left = None if needs_jax(root.items, SMALL) else []
     stager.memory_of = pair_results(root, donated)
     items, results, constants = root.items, list(root.results), root.constants

@@ -15,16 +15,17 @@ from jax.interpreters import ad
 
 from qdtrace.analysis.machine import CPU
 from qdtrace.compose.derivative import (
-    Derivative,
     derivative,
+    derived_for,
     has_backward,
     one_of,
     reached_by,
     tangents_of_call,
     tangents_of_derivative,
 )
+from qdtrace.compose.derivative_spec import Derivative
 from qdtrace.compose.direct import zero_tangent
-from qdtrace.compose.linearised import derivation
+from qdtrace.compose.residuals import derivation
 from qdtrace.compose.staged_program import chosen
 from qdtrace.errors import GradientError
 from qdtrace.trace.dtypes import mode_for
@@ -107,7 +108,7 @@ def _of_linear_derivative(cotangents: Given, operands: Sequence[Array], spec: De
     asked = [type(c) is not ad.Zero for c in cotangents]
     spec = spec.of_some(asked)
     if any(asked):
-        _refuse_nonlinear(spec.derived_for(CPU), unknown, (True,) * sum(asked))
+        _refuse_nonlinear(derived_for(spec, CPU), unknown, (True,) * sum(asked))
         _refuse_rules(spec.base, spec.of_given(unknown[: sum(spec.given)]))
 
     # residuals are functions of the parameters, whose cotangents have what changes with them

@@ -13,8 +13,8 @@ from jax.interpreters import ad
 from jax.lax import scan_p
 
 from qdtrace.compose.call import call_p
-from qdtrace.compose.linearised import derivation
 from qdtrace.compose.loop_derivative import adjoints_p, is_float
+from qdtrace.compose.residuals import derivation
 from qdtrace.compose.staged_program import chosen
 from qdtrace.errors import GradientError, QdError
 from qdtrace.trace import compat

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -9,7 +10,8 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 from jax.interpreters import ad
 
-from qdtrace.compose.derivative import Derivative, has_backward
+from qdtrace.compose.derivative import adjoint_of, has_backward
+from qdtrace.compose.derivative_spec import Derivative
 from qdtrace.compose.explain import failure_in
 from qdtrace.compose.linearised import Linearised
 from qdtrace.compose.staged_program import chosen
@@ -133,6 +135,7 @@ def trace_adjoint(call: Trace, leaves: Sequence[Any], moved: Sequence[int]) -> T
     adjoints = [numbers[k] for k, wanted in enumerate(out) if wanted]
     operands = (*call.operands, *adjoints, *map(Known, tangents.constants))
     known = known_params(tangents.program, operands[: len(tangents.program.params)], call.recording)
+    spec = Derivative(base, (), out, mask)
     return Trace(
         skeleton_of(tangents.program, known),
         tangents,
@@ -140,5 +143,6 @@ def trace_adjoint(call: Trace, leaves: Sequence[Any], moved: Sequence[int]) -> T
         tuple([Made(places[k]) if k in places else Known(np.zeros(leaves[k].shape, leaves[k].dtype)) for k in moved]),
         jax.tree.structure([0] * len(moved)),
         call.recording,
-        Derivative(base, (), out, mask),
+        spec,
+        functools.partial(adjoint_of, spec),
     )

@@ -229,10 +229,10 @@ def _made_from(made: Opened, trace: Trace) -> _Made:
 
 def _to_run(program: Program, trace: Trace) -> Program:
     """Returns the program that runs: itself, or its adjoint if it is one of tangents."""
-    if trace.adjoint is None:
+    if trace.transposed is None:
         return program
     try:
-        return trace.adjoint.transposed(replace(trace.staged, with_rules=program), backend("cpu").machine)
+        return trace.transposed(replace(trace.staged, with_rules=program), backend("cpu").machine)
     except QdError as error:
         raise PinnedError(f"reverse mode does not know the number of iterations\n  {error}") from error
 

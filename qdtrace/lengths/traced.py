@@ -21,7 +21,8 @@ from qdtrace.trace.source import eqn_loc
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from qdtrace.compose.derivative import Derivative
+    from qdtrace.analysis.machine import Machine
+    from qdtrace.compose.derivative_spec import Derivative
     from qdtrace.compose.staged_program import StagedProgram
     from qdtrace.config import Options
     from qdtrace.ir.program import Program, Var
@@ -68,6 +69,8 @@ class Trace:
     """Arithmetic and decisions of the function with lengths, if recorded."""
     adjoint: Derivative | None = None
     """Specifies the derivative that runs, if the program is one of tangents and its transpose runs."""
+    transposed: Callable[[StagedProgram, Machine], Program] | None = None
+    """Returns the program of that derivative, for a program of tangents on a machine."""
 
     @property
     def options(self) -> Options:

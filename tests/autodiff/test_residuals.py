@@ -14,6 +14,7 @@ import qdtrace as qd
 from qdtrace.analysis.machine import CPU, GPU
 from qdtrace.autodiff import transpose
 from qdtrace.autodiff.activity import active_variables
+from qdtrace.compose.derivative import derived_for
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.program import Stage
@@ -73,7 +74,7 @@ def run_by(function, *args) -> list:
 def ran(function, *args) -> list[list[str]]:
     """Names of the tasks of each program that the compiled function runs, without copies of memory."""
     params = [eqn.params for eqn in run_by(function, *args)]
-    programs = [(p["staged"] if "staged" in p else p["spec"].derived_for(CPU)).optimised_for(CPU) for p in params]
+    programs = [(p["staged"] if "staged" in p else derived_for(p["spec"], CPU)).optimised_for(CPU) for p in params]
     names = [[n.removesuffix("_gather") for t in p.tasks for n in t.name.split("+")] for p in programs]
     # a reverse that is gathered may be two tasks, of its own elements and of those of its neighbours
     return [[n for n in dict.fromkeys(program) if not n.startswith("copy")] for program in names]
@@ -143,7 +144,7 @@ def test_a_reverse_of_another_machine_is_derived_for_it(work):
     f = scaled_chain(2.5, "other")
     spec = run_by(jax.grad(lambda x: sum(y.sum() for y in f(x))), X)[1].params["spec"]
     derived, _ = work
-    gpu, cpu = (print_program(spec.derived_for(machine).program) for machine in (GPU, CPU))
+    gpu, cpu = (print_program(derived_for(spec, machine).program) for machine in (GPU, CPU))
     assert derived == ["other", "other"]  # one each
     assert gpu.count("_reverse") == cpu.count("_reverse") == 2
 
@@ -153,7 +154,7 @@ def test_a_reverse_of_fewer_results_is_derived_for_them(work):
     spec = run_by(jax.grad(lambda x: sum(y.sum() for y in f(x))), X)[1].params["spec"]
     less = replace(spec, out=(False, True))
     derived, _ = work
-    made = less.derived_for(CPU).program
+    made = derived_for(less, CPU).program
     assert derived == ["fewer"]
     assert len(made.params) == len(spec.program.params) + len(spec.residuals) + 1
 
@@ -200,7 +201,7 @@ def test_a_loop_without_adjoints_is_not_walked_back():
 
     n = np.arange(5, dtype=np.int32)
     (call,) = run_by(jax.grad(lambda x: f(x, n).sum()), X)
-    text = print_program(call.params["spec"].derived_for(CPU).program)
+    text = print_program(derived_for(call.params["spec"], CPU).program)
     assert (text.count("while"), "goes back through" in text) == (1, False)
     np.testing.assert_allclose(jax.grad(lambda x: f(x, n).sum())(X), 2 * X * [0, 0, 1, 1, 2], rtol=1e-12)
 

@@ -12,7 +12,7 @@ from jax.interpreters import ad
 import qdtrace as qd
 from qdtrace.compose import source_key
 from qdtrace.compose.source import Source
-from qdtrace.compose.source_key import LARGE, _Description, _UnknownError
+from qdtrace.compose.source_key import LARGE, Description, UnknownError
 from qdtrace.errors import Loc
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.types import DType
@@ -158,7 +158,7 @@ VALUES += [lax.GatherScatterMode.CLIP, lax.GatherScatterMode.FILL_OR_DROP]
 
 
 def test_values_that_differ_are_described_apart():
-    description = _Description({})
+    description = Description({})
     texts = [repr(description.value(v)) for v in VALUES]
     assert len(set(texts)) == len(texts)
     assert texts == [repr(description.value(v)) for v in VALUES]
@@ -172,8 +172,8 @@ def test_values_without_a_description():
         (jax.random.key(0), "array of key<fry>"),
         ({1, 2}, "set in an equation"),
     ):
-        with pytest.raises(_UnknownError, match=f"^{reason}$"):
-            _Description({}).value(value)
+        with pytest.raises(UnknownError, match=f"^{reason}$"):
+            Description({}).value(value)
 
 
 def test_rules_of_users_that_import_are_no_part_of_a_key(monkeypatch):
