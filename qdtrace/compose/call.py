@@ -66,7 +66,7 @@ _lock = threading.Lock()
 def compiled_for(staged: StagedProgram, name: str) -> Compiled:
     """Returns the compiled program of a backend; it is compiled once per content and options."""
     key = (name, staged)
-    with _lock, paused_garbage_collection(), staged.depth_told(), staged.said("optimising"):
+    with _lock, paused_garbage_collection(), staged.depth_told(), staged.progress("optimising"):
         if key not in _compiled:
             made_by = backend(name)
             if staged.options.codegen == "triton" and "triton" not in made_by.dialects:

@@ -107,7 +107,7 @@ def _derive(spec: Derivative, machine: Machine) -> StagedProgram:
 
 @functools.lru_cache(maxsize=1024)
 def _derived(spec: Derivative, machine: Machine) -> StagedProgram:
-    with paused_garbage_collection(), spec.base.said("differentiating"):
+    with paused_garbage_collection(), spec.base.progress("differentiating"):
         return _derive(spec, machine)
 
 
@@ -229,11 +229,11 @@ def one_of(base: StagedProgram, mask: Mask, known: Mask) -> tuple[StagedProgram,
     with a part in `mask`; and for each, the outermost first, the mask of results that have its axis."""
     levels: Levels = ()
     givens: list[Mask] = []
-    one = base.one
+    one = base.unbatched
     while one is not None:
         levels = ((one.size, (tuple(chosen(one.mask, known)), (), tuple(chosen(one.mask, mask)))), *levels)
         givens.append(one.given)
-        base, one = one.staged, one.staged.one
+        base, one = one.staged, one.staged.unbatched
     return base, levels, givens
 
 

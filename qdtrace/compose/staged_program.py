@@ -60,8 +60,8 @@ def within(mask: Iterable[bool], of_chosen: Iterable[bool]) -> Mask:
 
 
 @frozen(eq=False)
-class One:
-    """The program of one call, of which a batched program runs many."""
+class Unbatched:
+    """The program of one call, which a batched program runs for each element of its batch."""
 
     staged: StagedProgram
     mask: Mask
@@ -91,7 +91,7 @@ class StagedProgram:
     """Values of the last parameters."""
     known_key: GraphKey | None = None
     """The key of the graph, if the program was found on disk."""
-    one: One | None = None
+    unbatched: Unbatched | None = None
     """The program of one call, if this one is batched and its derivatives are made of that."""
     _made: dict[Machine, Program] = field(default_factory=dict["Machine", "Program"], init=False, repr=False)
     _on: dict[str, StagedProgram] = field(default_factory=dict["str", "StagedProgram"], init=False, repr=False)
@@ -154,8 +154,8 @@ class StagedProgram:
 
     @functools.cached_property
     def _source_key(self) -> object:
-        if self.one is not None:
-            return self.one.mask, self.one.size, self.one.staged._source_key
+        if self.unbatched is not None:
+            return self.unbatched.mask, self.unbatched.size, self.unbatched.staged._source_key
         return None if self.source is None else self.source.key()
 
     def __hash__(self) -> int:
@@ -191,7 +191,7 @@ class StagedProgram:
             made = self._on[platform] = self if same else StagedProgram(program, self.options, self.stacks)
         return made
 
-    def said(self, what: str) -> AbstractContextManager[object]:
+    def progress(self, what: str) -> AbstractContextManager[object]:
         """Returns a block that shows progress on a terminal: "`what` program", if it takes long."""
         return doing(what, self.program.name, options=self.options)
 
@@ -239,9 +239,9 @@ class StagedProgram:
                 program = batch(self.with_rules, mask, size, all_results=False)
                 varying = batched_references(self.with_rules, mask)
             given = tuple(v in varying for v in self.with_rules.results)
-            linearised = self.one is not None or self.has_known_source
-            one = One(self, mask, size, given) if linearised else None
-            made = self._batched[mask, size] = StagedProgram(program, self.options, one=one), given
+            linearised = self.unbatched is not None or self.has_known_source
+            unbatched = Unbatched(self, mask, size, given) if linearised else None
+            made = self._batched[mask, size] = StagedProgram(program, self.options, unbatched=unbatched), given
         return made
 
     @property
