@@ -280,7 +280,6 @@ class Jitted(Wrapped[P, R_co]):
         """Returns what calls depend on, for `compose.pure_key`."""
         return self._function, self._jax_settings, self._backend, self._overrides, self._bounds
 
-    # ------------------------------------------------------------------ tracing
     def _specialised(self) -> tuple[Any, Programs]:
         """The JAX function for the current options, and its programs; made at their first use."""
         now = current()

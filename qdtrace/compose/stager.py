@@ -140,7 +140,6 @@ class Stager:
         made.is_body = True
         return made
 
-    # ------------------------------------------------------------------ walking
     def note_uses(self, items: Sequence[JaxprEqn], outvars: Sequence[jaxprs.Atom]) -> None:
         """Records the last position that reads each variable."""
         for position, item in enumerate(items):
@@ -166,7 +165,6 @@ class Stager:
         """Returns whether an item from here on reads the variable."""
         return self.last_use.get(var, -1) >= self.position
 
-    # ------------------------------------------------------------------ values
     def value(self, atom: jaxprs.Atom) -> Any:
         """Returns the JAX value of a jaxpr atom; closes the segment if a task computes it."""
         if is_literal(atom):
@@ -283,7 +281,6 @@ class Stager:
         """Returns whether all enclosing conditions hold, as a JAX value."""
         return functools.reduce(jnp.logical_and, [self.value(v) for v in self.conditions], jnp.bool_(True))
 
-    # ------------------------------------------------------------------ graph side
     def importer(self, builder: Builder, items: Sequence[JaxprEqn] = ()) -> Importer:
         """Returns an importer of items that turns constants too large for registers into parameters."""
         made = functools.partial(Importer, builder, hoist=self.segment.hoisted, bodies=self.bodies)

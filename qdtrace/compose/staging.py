@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from qdtrace.compose.told import Left
     from qdtrace.config import Options
     from qdtrace.limits import Limits
-    from qdtrace.trace import jaxprs
     from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.tree import Root
 
@@ -89,8 +88,8 @@ def stage(
     `given` arguments have limits. With `array_tasks` array code that has a rule is tasks, unless a program is called.
     """
     tasks = again if array_tasks and not any(has_marker(item, "qd_call") for item in root.items) else None
-    hints: dict[jaxprs.Atom, str] = dict(zip(root.params, names, strict=True))
-    stager = Stager(name, options, _rule_of, source_of, tasks, hints=hints, given=given)
+    stager = Stager(name, options, _rule_of, source_of, tasks, given=given)
+    stager.hints.update(zip(root.params, names, strict=True))
     stager.left = None if needs_jax(root.items, SMALL) else []
     stager.memory_of = pair_results(root, donated)
     items, results, constants = root.items, list(root.results), root.constants
