@@ -250,9 +250,8 @@ def _read(stager: Stager, eqn: JaxprEqn) -> None:
 def _assign(stager: Stager, eqn: JaxprEqn) -> None:
     """Stages an assignment of a buffer's whole content."""
     if stager.array_tasks and may_assign(stager, eqn):
-        assigned(stager, eqn)
-        return
-    stager.replace_content(stager.buffer_of(eqn), physical(stager.value(eqn.invars[1])))
+        return assigned(stager, eqn)
+    return stager.replace_content(stager.buffer_of(eqn), physical(stager.value(eqn.invars[1])))
 
 
 def _access(stager: Stager, eqn: JaxprEqn) -> None:

@@ -14,8 +14,8 @@ from jax.extend.core import Primitive
 from jax.scipy import special
 
 import qdtrace as qd
-from qdtrace.compose import stager
-from qdtrace.compose.source import source_of
+from qdtrace.compose import staging
+from qdtrace.compose.restaging import source_of
 from qdtrace.errors import GradientError
 from qdtrace.ir.builder import ref_var
 from qdtrace.ir.types import DType
@@ -542,7 +542,7 @@ def test_a_result_that_stands_for_no_value_has_no_derivative(monkeypatch: pytest
     def with_another(stager: Any, program: Any) -> Any:
         return source_of(stager, replace(program, results=(*program.results, ref_var(DType.f32, (3,), "lost"))))
 
-    monkeypatch.setattr(stager, "source_of", with_another)
+    monkeypatch.setattr(staging, "source_of", with_another)
 
     @qd.jit
     def f(x):

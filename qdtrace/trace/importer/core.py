@@ -107,7 +107,6 @@ class Importer(MemoryOps):
         yield
         self.iteration = before
 
-    # ------------------------------------------------------------------ entry points
     def body(self, items: Sequence[JaxprEqn], env: Env) -> None:
         """Imports the equations of a body in order; regions become `for`, `while` and `if` equations.
 
@@ -158,7 +157,6 @@ class Importer(MemoryOps):
                 held[var] = value
                 hold(value)
 
-    # ------------------------------------------------------------------ environment
     def read(self, env: Env, atom: jaxprs.Atom) -> Value:
         """Returns the value of a jaxpr variable or literal."""
         if isinstance(atom, compat.Literal):
@@ -216,7 +214,6 @@ class Importer(MemoryOps):
         ref = ArrayRef(self.hoist(tracer), pair)
         return self.scalars(ref) if ref.size == 1 else ref
 
-    # ------------------------------------------------------------------ equations
     def locate(self) -> None:
         """Looks the source line of the current equation up; most equations emit nothing and need none."""
         if self.unlocated is not None:
@@ -281,18 +278,12 @@ class Importer(MemoryOps):
 
     def _no_rule(self, eqn: JaxprEqn) -> UnsupportedError:
         name = eqn.primitive.name
+        said = f"the JAX primitive `{name}` has no import rule"
+        help = f"compute it outside of the loop, or teach it: qd.def_import_rule({name!r}, jnp_function)"
         if name.startswith("qd_"):  # of a function that a `jax.jit` around it has traced before, outside of loops
-            return UnsupportedError(
-                "a program of its own, of a function of qd.jit that was traced before, is called in a loop or lane",
-                loc=eqn_loc(eqn, self.here()),
-                help="call it for all elements at once, jax.vmap(f)(rows), outside of the loop; a function that makes "
-                "no buffers can be a part of the loop, if no jax.jit is around it",
-            )
-        return UnsupportedError(
-            f"the JAX primitive `{name}` has no import rule",
-            loc=eqn_loc(eqn, self.here()),
-            help=f"compute it outside of the loop, or teach it: qd.def_import_rule({name!r}, jnp_function)",
-        )
+            said = "a program of its own, of a function of qd.jit that was traced before, is called in a loop or lane"
+            help = "call it outside, for all elements at once, or, if it makes no buffers, without a jax.jit around it"
+        return UnsupportedError(said, loc=eqn_loc(eqn, self.here()), help=help)
 
     def decomposed(
         self, fn: Callable[..., object], avals: Sequence[Shaped], params: Params, values: list[Value]
