@@ -33,7 +33,8 @@ class CellTree(StrictAttributes, Generic[T]):
     Fields are read and set as those of the structure: `ray.origin` is the present value, `ray.origin = v` and
     `ray.t += v` store, and so do `state["x"] = v` of a dict and methods of its class that set fields. `c.value` is the
     structure of present values; `c.value = other` stores all of another one of its form, whose values are read first.
-    A field that is a structure is a `CellTree`. One that is called `value` is `c.value.value`.
+    A field that is a structure is a `CellTree`: it is refused after a store of a whole one in its place, and
+    `old = c.field.value` keeps it. A field that is called `value` is `c.value.value`.
 
     >>> @qd.dataclass
     ... class Hit:
@@ -54,14 +55,40 @@ class CellTree(StrictAttributes, Generic[T]):
     Array([1, 0], dtype=int32)
     """
 
-    __slots__ = ("_tree",)
-    _tree: T
+    __slots__ = ("_cells", "_first", "_stored")
+    _cells: T
+    _stored: list[object]
+    """The structures in whose place a whole one was stored, in order, of all structures of one `qd.local`."""
+    _first: int | None
+    """The number of these when this field was read; None for all that `qd.local` made."""
     _noun = "structure of qd.local"
     noun_of_names = "structure"
     how_to_keep = ".value"
 
-    def __init__(self, tree: T) -> None:
-        object.__setattr__(self, "_tree", tree)
+    def __init__(self, tree: T, stored: list[object] | None = None) -> None:
+        object.__setattr__(self, "_cells", tree)
+        object.__setattr__(self, "_first", None if stored is None else len(stored))
+        object.__setattr__(self, "_stored", [] if stored is None else stored)
+
+    @property
+    def _tree(self) -> T:
+        """The cells, if no whole structure was stored into them since this field was read.
+
+        In Python such a name stays with what was there before, as in `a.p, a.q = a.q, a.p`.
+        """
+        later = () if self._first is None else self._stored[self._first :]
+        if any(_is_in(self._cells, other) for other in later):
+            raise TraceTypeError.here(
+                "a field of a qd.local was read as a structure, then another one was stored in its place",
+                help="keep its values where it is read, `old = c.field.value`, as in "
+                "`a.p, a.q = a.q.value, a.p.value`; or read the field again after the store",
+            )
+        return self._cells
+
+    def _store_part(self, target: object, value: object) -> None:
+        _store(target, value)
+        if not isinstance(target, Cell):
+            self._stored.append(target)
 
     @property
     def value(self) -> T:
@@ -71,7 +98,9 @@ class CellTree(StrictAttributes, Generic[T]):
     @value.setter
     def value(self, value: object) -> None:
         note_names(self)
-        _store(self._tree, value)
+        self._store_part(self._tree, value)
+        if self._first is not None:
+            object.__setattr__(self, "_first", len(self._stored))
 
     @property
     def _methods(self) -> frozenset[str]:
@@ -87,7 +116,7 @@ class CellTree(StrictAttributes, Generic[T]):
             return found.fget(self)
         if isinstance(found, FunctionType):
             return MethodType(found, self)  # not of the structure: the fields that it sets are cells
-        return _part(getattr(self._tree, name))
+        return _part(getattr(self._tree, name), self._stored)
 
     if TYPE_CHECKING:
 
@@ -98,27 +127,22 @@ class CellTree(StrictAttributes, Generic[T]):
             object.__setattr__(self, name, value)
         elif name in self._methods:
             note_names(self)
-            _store(getattr(self._tree, name), value)
+            self._store_part(getattr(self._tree, name), value)
         else:
             self._assigned(name, value)
 
     def __getitem__(self, key: object, /) -> Any:
-        return _part(self._tree[key])  # type: ignore[index]
+        return _part(self._tree[key], self._stored)  # type: ignore[index]
 
     def __setitem__(self, key: object, value: object, /) -> None:
         note_names(self)
-        _store(self._tree[key], value)  # type: ignore[index]
+        self._store_part(self._tree[key], value)  # type: ignore[index]
 
     def __iter__(self) -> Iterator[object]:
         return iter(self.value)  # type: ignore[call-overload]
 
     def __repr__(self) -> str:
-        return f"CellTree({self._tree!r})"
-
-
-def parts_of(value: object) -> object:
-    """Returns the structure of cells of a `CellTree`; anything else as it is."""
-    return value._tree if isinstance(value, CellTree) else value  # pyright: ignore[reportPrivateUsage]
+        return f"CellTree({self._cells!r})"
 
 
 def _is_memory(leaf: object) -> bool:
@@ -134,13 +158,26 @@ def _is_structure(value: object) -> bool:
     return not jax.tree_util.treedef_is_leaf(jax.tree.structure(value))
 
 
-def _part(part: object) -> object:
-    return CellTree(part) if isinstance(part, (list, tuple)) or _is_structure(part) else as_value(part)
+def _is_in(part: object, whole: object) -> bool:
+    """Returns whether a structure is part of another one, or this itself."""
+    return any(leaf is part for leaf in jax.tree.leaves(whole, is_leaf=lambda leaf: leaf is part or _is_memory(leaf)))
+
+
+def _present(value: object) -> object:
+    """Returns the value with the present values of all structures of cells in it."""
+    trees = (CellTree, MemoryHandle)
+    return jax.tree.map(
+        lambda leaf: leaf.value if isinstance(leaf, CellTree) else leaf, value, is_leaf=lambda v: isinstance(v, trees)
+    )
+
+
+def _part(part: object, stored: list[object]) -> object:
+    return CellTree(part, stored) if isinstance(part, (list, tuple)) or _is_structure(part) else as_value(part)
 
 
 def _store(target: object, value: object) -> None:
     """Stores a structure into cells, or a value into one of them."""
-    value = parts_of(value)
+    value = _present(value)
     if isinstance(target, Cell):
         target.value = value
         return
@@ -193,7 +230,7 @@ def local(init: object, dtype: DTypeLike | None = None) -> object:
     if not context.regions:
         raise cell_without_loop(user_loc())
     name = name_of_result()
-    init = init.value if isinstance(init, CellTree) else init
+    init = _present(init)
     if not _is_structure(init):
         return new_cell(init, dtype, name)
     if dtype is not None:
@@ -207,6 +244,8 @@ def local(init: object, dtype: DTypeLike | None = None) -> object:
     return CellTree(jax.tree_util.tree_map_with_path(cell, init, is_leaf=_is_memory))
 
 
-jax.tree_util.register_pytree_node(
-    CellTree, lambda tree: ((parts_of(tree),), None), lambda _, children: CellTree(children[0])
-)
+def _flattened(tree: CellTree[Any]) -> tuple[tuple[object], None]:
+    return (tree._tree,), None  # pyright: ignore[reportPrivateUsage]
+
+
+jax.tree_util.register_pytree_node(CellTree, _flattened, lambda _, children: CellTree(children[0]))

@@ -109,10 +109,61 @@ def test_structures_in_structures() -> None:
             s["pair"][1] = 4.0
             s["pair"] = (s["pair"][0] + 2, s["pair"][1])
             s["ray"] = Ray(2 * s["ray"].origin, ray.direction)
-            x[i] = ray.origin + ray.direction[1] + s["pair"][0] + s["pair"][1]
+            x[i] = s["ray"].origin + s["ray"].direction[1] + s["pair"][0] + s["pair"][1]
         return x
 
     np.testing.assert_array_equal(f(np.arange(3.0)), 2 * (np.arange(3.0) + 1) + 9)
+
+
+def test_values_of_fields_are_swapped() -> None:
+    @qd.jit
+    def f(x):
+        for i in qd.range(x.shape[0]):
+            s = qd.local({"u": Ray(x[i], 1.0), "v": Ray(2.0, 3.0), "w": [4.0, Ray(5.0, 6.0)]})
+            for _ in qd.range(2):
+                s["u"], s["v"] = s["v"].value, s["u"].value
+                s["u"], s["w"][1] = s["w"][1].value, s["u"].value
+            s.value = {"u": s["v"], "v": s["u"], "w": [1.0, s["w"][1]]}  # all are read before one is stored
+            kept = s["u"]
+            kept.value = Ray(kept.direction, kept.origin)
+            x[i] = 100 * kept.origin + 10 * s["u"].direction + s["v"].origin + s["w"][1].direction
+        return x
+
+    np.testing.assert_array_equal(f(np.zeros(2, np.float32)), np.full(2, 100 * 6 + 10 * 5 + 2 + 1))
+
+
+def _swapped(a, b):
+    a["u"], b["u"] = b["u"], a["u"]
+
+
+def _swapped_lists(a, b):
+    a["w"], b["w"] = b["w"], a["w"]
+
+
+def _kept(a, b):
+    old = a["u"]
+    a["u"] = b["u"]
+    b["u"] = Ray(old.direction, 0.0)
+
+
+def _kept_part(a, b):
+    old = a["w"][1]
+    a.value = b
+    old.origin = 1.0
+
+
+@pytest.mark.parametrize("change", [_swapped, _swapped_lists, _kept, _kept_part])
+def test_a_field_in_whose_place_another_was_stored_is_refused(change) -> None:
+    @qd.jit
+    def f(x):
+        for i in qd.range(x.shape[0]):
+            a, b = (qd.local({"u": Ray(x[i], k), "w": [k, Ray(k, k)]}) for k in (1.0, 2.0))
+            change(a, b)
+            x[i] = a["u"].origin
+        return x
+
+    with pytest.raises(qd.TraceTypeError, match="another one was stored in its place"):
+        f(np.zeros(2, np.float32))
 
 
 def test_methods_and_properties_of_the_class() -> None:
