@@ -370,11 +370,11 @@ def _probe(f: Callable[..., Any], args: Any, kwargs: Any, context: TraceContext,
     """
     whole = WholeCalls(len(context.regions) + 1)
     while True:
-        known = len(whole.functions)
+        known, whole.count = len(whole.numbers), 0
         try:
             return _probed(f, args, kwargs, context, names, whole)
         except Exception:
-            if len(whole.functions) == known:
+            if len(whole.numbers) == known:
                 raise
             context.error = None
 

@@ -66,20 +66,26 @@ class WholeCalls:
     """Regions that are open where a lane begins; in a loop or condition of a lane a call is a part of that."""
     functions: set[object] = field(default_factory=set[object])
     """The functions: of one that fails once all calls are left whole, as each trace may change Python state."""
+    numbers: set[int] = field(default_factory=set[int])
+    """Their numbers among all calls of such functions, in the order of the trace, which may make a function anew."""
+    count: int = 0
+    """Calls met so far in this trace."""
 
     def taken_in(self, function: object) -> AbstractContextManager[None] | None:
         """Returns a block that makes a call of a function a part of the lane; None if it is not to be one."""
-        return None if function in self.functions else self._noted(function)
+        number, self.count = self.count, self.count + 1
+        return None if function in self.functions or number in self.numbers else self._noted(function, number)
 
     @contextlib.contextmanager
-    def _noted(self, function: object) -> Generator[None]:
+    def _noted(self, function: object, number: int) -> Generator[None]:
         """Notes the function whose call fails in this block, unless one inside of it has."""
-        known = len(self.functions)
+        known = len(self.numbers)
         try:
             yield
         except Exception:
-            if len(self.functions) == known:
+            if len(self.numbers) == known:
                 self.functions.add(function)
+                self.numbers.add(number)
             raise
 
 

@@ -122,6 +122,22 @@ def test_sparse_derivatives_and_segments_of_lanes() -> None:
     ]
 
 
+def test_functions_that_each_trace_makes_anew() -> None:
+    """A lane ends up with whole calls of them, by their place among all calls."""
+
+    def lane(row: Any) -> Any:
+        @qd.jit
+        def doubled(row: Any) -> Any:
+            out = qd.zeros_like(row)
+            for i in qd.range(row.shape[0]):
+                out[i] = 2 * row[i]
+            return out
+
+        return doubled(doubled(row))
+
+    np.testing.assert_array_equal(qd.vmap(lane)(X), 4 * X)
+
+
 def test_what_fails_is_told() -> None:
     @qd.jit
     def shifted(x: Any, by: Any) -> Any:
