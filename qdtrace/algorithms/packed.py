@@ -98,8 +98,8 @@ def _by_words(mask: Any, *xs: Any, size: int) -> list[Any]:
     for k in qd_range(rows * groups, serial=True, name="pack_places"):
         r, group = k // groups, k % groups
         first[r, group] = kept[0]
-        counts = [lax.population_count(words[r, group * per + j]) for j in range(per)]
-        kept[0] += sum(counts).astype(jnp.int32)
+        counts = [lax.population_count(words[r, group * per + j]).astype(jnp.int32) for j in range(per)]
+        kept[0] += sum(counts)
     is_filled = size == n  # an element that is not kept stores a zero, from the end of its row on
     outs = [(empty if is_filled else zeros)((rows, size, x.shape[2]), x.dtype) for x in xs]
     for r, group, lane in ndrange(rows, groups, WORD, name="pack_move"):
