@@ -166,7 +166,8 @@ TASKS = {
         "for i in qd.range(n - 1):\n    x[i] = old[n - 1 - i] + new[i + 1]"
     ),
     "counted": (
-        "for i in qd.range(n):\n    s = jax.lax.fori_loop(0, n, lambda j, s: s * 0.5 + x[j] + j, x[i])\n"
+        "old = x.copy()\n"  # what other iterations change is a race
+        "for i in qd.range(n):\n    s = jax.lax.fori_loop(0, n, lambda j, s: s * 0.5 + old[j] + j, x[i])\n"
         "    x[i] = jax.lax.fori_loop(i, n - 1, lambda j, s: s + j, s) + jax.lax.fori_loop(n, 3, lambda j, s: s + j, 0)"
     ),
     "counted arrays": (
