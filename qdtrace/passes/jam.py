@@ -130,7 +130,9 @@ class _Jammer(Rebuilder):
 
 def _even(count: int, most: int) -> int:
     """Returns how many of `count` iterations are joined, at most `most`, so that few are left."""
-    return next((k for k in range(min(count, most), most // 2, -1) if count % k == 0), most)
+    if count <= most:
+        return count
+    return next((k for k in range(most, most // 2, -1) if count % k == 0), most)
 
 
 def _pays(loop: Eqn, times: int) -> bool:

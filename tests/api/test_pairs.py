@@ -108,14 +108,15 @@ def test_random_pairs_as_a_gpu_has_them(seed: int, monkeypatch: pytest.MonkeyPat
         np.testing.assert_allclose(g, w, rtol=0, atol=1e-9 * max(float(np.abs(w).max()), 1))
 
 
-def test_kernels_of_pairs_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("width", [2, 3, 5])
+def test_kernels_of_pairs_are_not_kept(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A short sum and a function of it are made again where they are read, once for all components of a point."""
     monkeypatch.setattr(jax_settings, "default_machine", lambda: GPU)
 
     def kernels(x: Any, y: Any) -> Any:
         return jnp.sin(jnp.exp(-0.5 * ((x[:, None] - y[None]) ** 2).sum(-1)).mean())
 
-    points = jax.ShapeDtypeStruct((64, 20, 5), jnp.float32)
+    points = jax.ShapeDtypeStruct((64, 20, width), jnp.float32)
     gradient = qd.jit(qd.vmap(jax.grad(kernels, (0, 1))), options={"offline_cache": False})
     text = gradient.lower(points, points, target="sm_90").as_text("graph")
     assert "20x20" not in text

@@ -90,7 +90,10 @@ def test_what_stays(text: str) -> None:
     unchanged(BY_TWO, text)
 
 
-@pytest.mark.parametrize(("count", "steps"), [(5, [5]), (8, [8]), (9, [8, 1]), (12, [6]), (15, [5]), (17, [8, 1])])
+@pytest.mark.parametrize(
+    ("count", "steps"),
+    [(2, [2]), (3, [3]), (5, [5]), (8, [8]), (9, [8, 1]), (12, [6]), (15, [5]), (17, [8, 1])],
+)
 def test_a_gpu_joins_all_of_few(count: int, steps: list[int]) -> None:
     """So that what a trip makes again for each of them (`importer/elements`) is made once."""
     text = product(f"0:i32 : {count}:i32 : 1:i32").replace("8x9", "17x9").replace("5x8", "5x17")
