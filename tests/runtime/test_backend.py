@@ -218,9 +218,11 @@ def test_equal_content_compiles_once():
 def test_another_number_of_iterations_is_the_same_code():
     compiled(affine(34, 3.25))
     before = stats()
-    for n in (0, 1, 35, 1000):
+    for n in (0, 2, 35, 1000):
         assert np.array_equal(compiled(affine(n, 3.25)).call(f32(n))[0], np.arange(n, dtype=np.float32) * 3.25 + 1)
     assert stats().compiled - before.compiled == 4  # the tables of four handlers
+    assert np.array_equal(compiled(affine(1, 3.25)).call(f32(1))[0], np.ones(1, np.float32))
+    assert stats().compiled - before.compiled == 6  # a task of one iteration is scalar code
 
 
 def test_equal_tasks_of_a_program_compile_once():
