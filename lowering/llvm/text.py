@@ -29,6 +29,8 @@ class Module:
         """Form in which the maths library is written."""
         self.triple = triple
         """LLVM's name of the machine, for code that differs between systems."""
+        self.types: dict[str, str] = {}
+        """Definitions of types, by name; LLVM reads them before what has such values."""
         self.declarations: dict[str, str] = {}
         self.library: dict[str, MathFunction] = {}
         self.sites: Counter[str] = Counter()
@@ -74,8 +76,9 @@ class Module:
             nodes.append(f"!llvm.module.flags = !{{{', '.join(flags)}}}")
         library = collect(self.library.values(), self._called(), self.form)
         return "\n".join(
-            [*functions, *self.parts, *self.helpers.values(), library, *self.declarations.values(), *nodes, ""]
-        )
+            [*self.types.values(), *functions, *self.parts, *self.helpers.values(), library,
+             *self.declarations.values(), *nodes, ""]
+        )  # fmt: skip
 
     def _called(self) -> set[str]:
         """Returns the library functions, largest in all, that are called because inlining would exceed `INLINED`."""
@@ -112,7 +115,6 @@ class Text:
         self.label = "entry"
         """The block that is being filled."""
         self._spare: dict[bool, str] = {}
-        self._cleared: dict[tuple[str, int], str] = {}
         self._count = 0
 
     def name(self) -> str:
@@ -204,17 +206,6 @@ class Text:
                 self.entry.append(f"  store i64 0, ptr {self._spare[cleared]}")
         return self._spare[cleared]
 
-    def cleared(self, type_: str, count: int) -> str:
-        """Returns stack memory of the function for so many values of a type, zeros at first."""
-        found = self._cleared.get((type_, count))
-        if found is None:
-            found = self._cleared[type_, count] = self.slot(f"[{count} x {type_}]", 64)
-            for k in range(count):
-                place = self.name()
-                self.entry.append(f"  {place} = getelementptr {type_}, ptr {found}, i64 {k}")
-                self.entry.append(f"  store {type_} zeroinitializer, ptr {place}")
-        return found
-
     def array(self, type_: str, nbytes: int) -> str:
         """Allocates private memory for the whole function, on the stack or the heap; returns a plain pointer."""
         if self.heap is None or nbytes < LARGE:
@@ -233,12 +224,12 @@ class Text:
     @contextmanager
     def apart(self) -> Generator[Callable[[str], str]]:
         """Begins another function between two instructions of this one; yields its `render`. Names stay unique."""
-        before = self.entry, self.lines, self.label, self.heap, self._spare, self._cleared
-        self.entry, self.lines, self.label, self.heap, self._spare, self._cleared = [], [], "entry", None, {}, {}
+        before = self.entry, self.lines, self.label, self.heap, self._spare
+        self.entry, self.lines, self.label, self.heap, self._spare = [], [], "entry", None, {}
         try:
             yield self.render
         finally:
-            self.entry, self.lines, self.label, self.heap, self._spare, self._cleared = before
+            self.entry, self.lines, self.label, self.heap, self._spare = before
 
     def render(self, header: str) -> str:
         """Returns the text of the function."""

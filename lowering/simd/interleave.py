@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from lowering.llvm.types import MEMORY
 from lowering.simd.addresses import record_of
-from lowering.simd.pieces import load_piece, shuffled, write_pieces
+from lowering.simd.pieces import load_piece, write_pieces
 from lowering.simd.records import Step, Touch, group_stores
 from lowering.simd.transfers import load_vector, scatter_lanes, store_vectors
+from lowering.simd.turns import shuffled
 from qdtrace.ir.memory import indices_of, reference
 from qdtrace.ir.primitives import ACCUM, ATOMIC, LOAD, STORE
 from qdtrace.ir.program import Eqn, ref_type
@@ -35,9 +36,9 @@ def pick(f: LaneFrame, kind: str, sources: Sequence[str], wanted: Sequence[int])
     for first in range(0, len(sources), 2):
         low, high = first * width, min(first + 2, len(sources)) * width
         pair = sources[first], sources[min(first + 1, len(sources) - 1)]
-        part = shuffled(f, type_, pair, [k - low if low <= k < high else "poison" for k in wanted])
+        part = shuffled(f.text, type_, pair, [k - low if low <= k < high else "poison" for k in wanted])
         if total:
-            part = shuffled(f, type_, (total, part), [n + width * (k >= low) for n, k in enumerate(wanted)])
+            part = shuffled(f.text, type_, (total, part), [n + width * (k >= low) for n, k in enumerate(wanted)])
         total = part
     return total
 
@@ -51,7 +52,7 @@ def apart(f: LaneFrame, kind: str, parts: list[str], number: int) -> str:
 
     def every_other(pair: tuple[str, str], odd: int) -> str:
         order = [2 * n + odd for n in range(f.width)]
-        return f.cached(("apart", pair, odd), lambda: shuffled(f, f.lanes.of(kind), pair, order))
+        return f.cached(("apart", pair, odd), lambda: shuffled(f.text, f.lanes.of(kind), pair, order))
 
     while len(parts) % 2 == 0:
         parts = [every_other(pair, number % 2) for pair in zip(parts[::2], parts[1::2], strict=True)]
@@ -69,7 +70,7 @@ def together(f: LaneFrame, kind: str, columns: list[str]) -> list[str]:
         return [pick(f, kind, columns, [e % size * width + e // size for e in some]) for some in places]
     halves = zip(together(f, kind, columns[::2]), together(f, kind, columns[1::2]), strict=True)
     orders = [[n // 2 + n % 2 * width for n in range(first, first + width)] for first in (0, width)]
-    return [shuffled(f, f.lanes.of(kind), pair, order) for pair in halves for order in orders]
+    return [shuffled(f.text, f.lanes.of(kind), pair, order) for pair in halves for order in orders]
 
 
 def _masks(f: LaneFrame, mask: str, stride: int) -> list[str]:

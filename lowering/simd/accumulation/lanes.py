@@ -14,6 +14,7 @@ from qdtrace.ir.types import DType
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from lowering.llvm.text import Text
     from lowering.simd.descriptions import Mask
     from lowering.simd.frame import LaneFrame
     from qdtrace.ir.program import Atom
@@ -51,8 +52,14 @@ def active_or_identity(f: LaneFrame, mask: Mask, op: str, d: DType, value: Atom)
 @contextmanager
 def each_active(f: LaneFrame, v: int) -> Generator[str]:
     """Opens a loop over the active lanes of vector v, in order; yields the lane's number as i64."""
-    text, width = f.text, f.width
-    bits = text.op(f"bitcast {f.vector.bits} {f.mask_of(f.mask, v)} to i{width}")
+    bits = f.text.op(f"bitcast {f.vector.bits} {f.mask_of(f.mask, v)} to i{f.width}")
+    with each_bit(f.text, bits, f.width) as lane, f.region():
+        yield lane
+
+
+@contextmanager
+def each_bit(text: Text, bits: str, width: int) -> Generator[str]:
+    """Opens a loop over the bits of an integer that are set, the lowest first; yields the bit's number as i64."""
     wide = text.op(f"zext i{width} {bits} to i64")
     loop, done, before = text.fresh_label("lane"), text.fresh_label("lanes"), text.label
     inside = text.fresh_label("active")
@@ -62,8 +69,7 @@ def each_active(f: LaneFrame, v: int) -> Generator[str]:
     text.branch(text.op(f"icmp ne i64 {rest}, 0"), inside, done)
     text.begin(inside)
     text.module.declare("llvm.cttz.i64", "i64", "i64, i1")
-    with f.region():
-        yield text.op(f"call i64 @llvm.cttz.i64(i64 {rest}, i1 true)")
+    yield text.op(f"call i64 @llvm.cttz.i64(i64 {rest}, i1 true)")
     fewer = text.op(f"and i64 {rest}, {text.op(f'add i64 {rest}, -1')}")
     text.fill(hole, f"{rest} = phi i64 [ {wide}, %{before} ], [ {fewer}, %{text.label} ]")
     text.jump(loop)

@@ -12,7 +12,7 @@ from lowering.llvm.addresses import ahead
 from lowering.llvm.borders import fetch
 from lowering.llvm.types import BYTES, REGISTER
 from lowering.simd.accumulation.lanes import each_active
-from lowering.simd.pieces import transposed
+from lowering.simd.turns import transposed
 from lowering.tables import round_up
 from qdtrace.analysis.index.trips import loop_values
 from qdtrace.frozen import frozen
@@ -117,7 +117,7 @@ def _turn(f: LaneFrame, turned: str, panels: Panels) -> None:
         into = text.op(f"getelementptr {number}, ptr {panels.columns}, i64 {k}")
         for v in range(f.vectors):
             square = [text.op(f"load {kind}, ptr {_vector(f, kind, first, c * f.vectors + v)}") for c in range(width)]
-            for lane, row in enumerate(transposed(f, kind, square)):
+            for lane, row in enumerate(transposed(text, kind, square)):
                 place = ahead(f, number, into, (v * width + lane) * panels.pitch)
                 text.do(f"store {kind} {row}, ptr {place}, align {BYTES[number]}")
 
