@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -110,6 +112,21 @@ def test_results_of_elementwise_chains_reuse_memory():
 
 
 @pytest.mark.full
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, w: (x @ w[0]) * (x @ w[1]) * (x @ w[2]),
+        lambda x, w: jnp.einsum("ij,jk->ik", x, w[0]) + x.reshape(6, 8) @ w[1],
+    ],
+)
+def test_scalars_of_several_products_are_stored_once(f):
+    x = jnp.asarray(RNG.normal(size=(2, 6, 8)).astype(np.float32))
+    w = jnp.asarray(RNG.normal(size=(3, 8, 8)).astype(np.float32))
+    mapped = qd.jit(lambda x: qd.vmap(lambda x: f(x, w))(x))
+    assert len(re.findall(r"\bs(_\d+)?: cell", mapped.lower(x).graph("trace"))) == 1
+    np.testing.assert_allclose(mapped(x), jax.vmap(lambda x: f(x, w))(x), rtol=1e-4, atol=1e-4)  # XLA sums otherwise
+
+
 def test_many_long_functions_of_elements():
     f = lambda v: sum(i0e(v + k) for k in range(12))  # noqa: E731
     x = RNG.normal(size=(2, 256))

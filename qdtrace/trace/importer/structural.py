@@ -53,10 +53,10 @@ def move_last(imp: Importer, x: Value, axis: int) -> Value:
 
 def permute(imp: Importer, x: Value, order: Sequence[int]) -> Value:
     """Permutes axes: axis d of the result is axis order[d] of the operand."""
+    if list(order) == list(range(x.ndim)):
+        return x  # the same object, which is in memory once (`spill`)
     if isinstance(x, np.ndarray):
         return x.transpose(order)
-    if list(order) == list(range(x.ndim)):
-        return x
     back = np.argsort(order)
     return view(imp, x, [x.shape[d] for d in order], lambda i: [i[b] for b in back])
 
@@ -64,10 +64,10 @@ def permute(imp: Importer, x: Value, order: Sequence[int]) -> Value:
 def reshaped(imp: Importer, x: Value, shape: Sequence[int]) -> Value:
     """Returns the same elements in row-major order."""
     shape = tuple(shape)
-    if isinstance(x, np.ndarray):
-        return x.reshape(shape)
     if x.shape == shape:
         return x
+    if isinstance(x, np.ndarray):
+        return x.reshape(shape)
 
     def index(i: Sequence[Atom]) -> list[Atom]:
         kept = [(n, k) for n, k in zip(shape, i, strict=True) if n != 1]
