@@ -61,6 +61,7 @@ batched_device_put = getattr(private("lib", "_jax"), "batched_device_put", None)
 eval_trace = private("core", "eval_trace")  # the trace that runs what it is given
 folding = private("config", "eager_constant_folding")  # whether operations on constants run while JAX traces
 weak_types = private("util", "weakref_cache_key_types")  # of parameters that caches of traces do not keep alive
+inlined_early: Any = getattr(private("api", "Inline"), "JAX_EARLY", True)  # for `jax.jit`: where a caller is traced
 ClosedJaxpr = private("core", "ClosedJaxpr")  # jax 0.12 has none: a jaxpr has its constants
 
 __all__ = ["Jaxpr", "JaxprEqn", "Literal", "Primitive", "Tracer", "Var", "custom_lin_p", "jit_p",
