@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from qdtrace.compose.array_scatters import JOINED, scatter_plan
-from qdtrace.compose.array_tasks import ArrayTasks, assigned, may_assign, may_copy, snapshot
+from qdtrace.compose.array_tasks import ArrayTasks, assigned, copied
 from qdtrace.compose.by_xla import by_xla
 from qdtrace.compose.inlining import Inlining
 from qdtrace.compose.jaxprs import is_literal
@@ -469,11 +469,9 @@ def again(stager: Stager, item: JaxprEqn) -> None:
     """Stages an item of a program once more, or what its tangents added."""
     if item.primitive in (for_p, alloc_p, buffer_p):
         stager.rule_of(item)(stager, item)
-    elif item.primitive is read_p and may_copy(item):
-        snapshot(stager, item)
-    elif item.primitive is assign_p and may_assign(stager, item):
-        assigned(stager, item)
     elif item.primitive in MARKERS:
-        stager.serial(item)
+        as_task = {read_p: copied, assign_p: assigned}.get(item.primitive)
+        if as_task is None or not as_task(stager, item):
+            stager.serial(item)
     else:
         array_code(stager, item, type(stager).serial)

@@ -34,8 +34,11 @@ if TYPE_CHECKING:
     from qdtrace.trace.importer.values import Env, Value
 
 
-def snapshot(stager: Stager, read: JaxprEqn) -> None:
-    """Stages a read of a buffer's whole content as a copy, by a task."""
+def copied(stager: Stager, read: JaxprEqn) -> bool:
+    """Stages a read of a buffer's whole content as a copy, by a task; returns False if it cannot be one."""
+    aval = read.outvars[0].aval
+    if 0 in aval.shape or is_pair(aval):
+        return False
     state = stager.buffer_of(read)
     tasks = ArrayTasks(stager, read)
     ref = stager.segment.ref(state)
@@ -44,20 +47,19 @@ def snapshot(stager: Stager, read: JaxprEqn) -> None:
     else:
         tasks.serial(lambda row: row.importer.store_at(tasks.out, row.importer.load_at(ref, ()), ()))
     stager.segment.note(read, stager.conditions)
+    return True
 
 
-def assigned(stager: Stager, assign: JaxprEqn) -> None:
-    """Stages an assignment of a buffer's whole content as a copy, by a task."""
-    state, value = stager.buffer_of(assign), assign.invars[1]
+def assigned(stager: Stager, assign: JaxprEqn) -> bool:
+    """Stages an assignment of a buffer's whole content as a copy, by a task; returns False if it cannot be one."""
+    value = assign.invars[1]
+    if not value.aval.shape or 0 in value.aval.shape or is_pair(value.aval) or stager.conditions:
+        return False
+    state = stager.buffer_of(assign)
     ref = stager.segment.ref(state)
     ArrayTasks(stager, assign).rows(state.shape[0], lambda row: row.store(ref, row.of(row.whole(value))))
     stager.segment.note(assign, stager.conditions)
-
-
-def may_assign(stager: Stager, assign: JaxprEqn) -> bool:
-    """Returns whether an assignment of a buffer's whole content may be a copy by a task."""
-    aval = assign.invars[1].aval
-    return bool(aval.shape) and 0 not in aval.shape and not is_pair(aval) and not stager.conditions
+    return True
 
 
 def filled(stager: Stager, maker: JaxprEqn, state: BufferState) -> None:
@@ -86,12 +88,6 @@ def is_made(stager: Stager, maker: JaxprEqn) -> bool:
     variables = [v for v in maker.invars if not is_literal(v)]
     is_open = any(isinstance(stager.env[v], Pending | Operand) for v in variables)
     return is_open and not is_pair(maker.outvars[0].aval) and 0 not in maker.outvars[0].aval.shape
-
-
-def may_copy(read: JaxprEqn) -> bool:
-    """Returns whether a read of a buffer's whole content may be a copy by a task."""
-    aval = read.outvars[0].aval
-    return 0 not in aval.shape and not is_pair(aval)
 
 
 @frozen(eq=False)

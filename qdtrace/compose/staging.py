@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdtrace.compose.array_rules import again, array_code
-from qdtrace.compose.array_tasks import assigned, filled, is_made, may_assign, may_copy, snapshot
+from qdtrace.compose.array_tasks import assigned, copied, filled, is_made
 from qdtrace.compose.by_xla import by_xla
 from qdtrace.compose.derived_later import register
 from qdtrace.compose.donation import pair_results
@@ -242,16 +242,15 @@ def _new_state(
 
 def _read(stager: Stager, eqn: JaxprEqn) -> None:
     """Stages a read of a buffer's whole content."""
-    if stager.array_tasks and may_copy(eqn) and not stager.is_last():
-        return snapshot(stager, eqn)
+    if stager.array_tasks and not stager.is_last() and copied(stager, eqn):
+        return
     stager.env[eqn.outvars[0]] = Constant(logical(stager.content(stager.buffer_of(eqn)), eqn.outvars[0].aval))
 
 
 def _assign(stager: Stager, eqn: JaxprEqn) -> None:
     """Stages an assignment of a buffer's whole content."""
-    if stager.array_tasks and may_assign(stager, eqn):
-        return assigned(stager, eqn)
-    return stager.replace_content(stager.buffer_of(eqn), physical(stager.value(eqn.invars[1])))
+    if not (stager.array_tasks and assigned(stager, eqn)):
+        stager.replace_content(stager.buffer_of(eqn), physical(stager.value(eqn.invars[1])))
 
 
 def _access(stager: Stager, eqn: JaxprEqn) -> None:
