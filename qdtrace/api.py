@@ -23,8 +23,8 @@ from qdtrace.compose.explain import failure_in
 from qdtrace.compose.foreign_arrays import convert_foreign, devices_of, to_jax
 from qdtrace.compose.garbage import paused_garbage_collection
 from qdtrace.compose.request import Request
+from qdtrace.compose.shown_records import Told, shown
 from qdtrace.compose.staged import Programs, note_called
-from qdtrace.compose.told import Told, shown
 from qdtrace.config import current, options_from, scope
 from qdtrace.errors import BackendError, QdError, TraceTypeError, TraceValueError, boundary
 from qdtrace.failures import raise_failures

@@ -14,7 +14,7 @@ from qdtrace.analysis.accesses import Accesses
 from qdtrace.analysis.certain_races import certain_race
 from qdtrace.analysis.known_races import known_race
 from qdtrace.analysis.lost_updates import lost_updates
-from qdtrace.compose.doubts import Doubt
+from qdtrace.compose.races_of_arguments import Doubt
 from qdtrace.compose.staged import note_doubt
 from qdtrace.errors import TraceValueError, warn
 from qdtrace.ir.memory import reference, written

@@ -1,4 +1,4 @@
-"""The program of a program's tangents, which JAX makes and which is transposed for adjoints."""
+"""The program of a program's tangents: JAX's jvp of its traced equations. Its transpose computes adjoints."""
 
 from __future__ import annotations
 

@@ -19,11 +19,11 @@ import numpy as np
 from jax.core import ShapedArray, Tracer
 
 from qdtrace.backend import backend
-from qdtrace.compose import derived_later, pass_cache
+from qdtrace.compose import lazy_derivatives, pass_cache
 from qdtrace.compose.call import call
-from qdtrace.compose.found_source import FoundSource
 from qdtrace.compose.pass_cache import GraphKey
 from qdtrace.compose.pure_key import LARGE, Description, NoKeyError
+from qdtrace.compose.source_on_disk import FoundSource
 from qdtrace.compose.staged import Programs, note_programs
 from qdtrace.compose.staged_program import StagedProgram
 from qdtrace.counters import miss
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 PURE = "pure"
 """Name of what is kept, in the counters."""
-derived_later.register()
+lazy_derivatives.register()
 
 
 @frozen(eq=False)

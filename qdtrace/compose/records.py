@@ -12,7 +12,7 @@ import numpy as np
 from qdtrace.compose.items import has_tasks
 from qdtrace.compose.jaxprs import largest_size
 from qdtrace.compose.segment import with_token
-from qdtrace.compose.told import Left
+from qdtrace.compose.shown_records import Left
 from qdtrace.errors import UnsupportedError, warn
 from qdtrace.ir.tells import HEAD, given_memory, sites, tells_in
 from qdtrace.trace import compat

@@ -1,4 +1,4 @@
-"""Sources of programs from the stager that made them, and programs of sources by another stager."""
+"""Makes the `Source` of a staged program (the equations that derivatives start from), and programs of sources."""
 
 from __future__ import annotations
 

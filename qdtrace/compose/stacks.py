@@ -1,4 +1,4 @@
-"""The memory that reverse mode may take on a machine, by the options, and derivations, which depend on it."""
+"""The memory that derivatives may take for what they keep, by options and machine, and derivatives made within it."""
 
 from __future__ import annotations
 

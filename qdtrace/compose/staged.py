@@ -2,7 +2,7 @@
 
 Each compiled function has a list of programs. While a function is traced its list is open, and so are those of the
 functions around it, as a call fails if a program of a function that it calls does. What is told by the elements of
-arguments (`doubts`) is noted with the number of the argument in the innermost list.
+arguments (`races_of_arguments`) is noted with the number of the argument in the innermost list.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import jax
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence
 
-    from qdtrace.compose.doubts import Doubt
+    from qdtrace.compose.races_of_arguments import Doubt
     from qdtrace.compose.staged_program import StagedProgram
     from qdtrace.ir.program import Var
 

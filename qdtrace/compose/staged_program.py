@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     from qdtrace.analysis.machine import Machine
     from qdtrace.autodiff.loops.policy import StorageChoice
-    from qdtrace.compose.found_source import FoundSource
     from qdtrace.compose.pass_cache import GraphKey
     from qdtrace.compose.source import Source
+    from qdtrace.compose.source_on_disk import FoundSource
     from qdtrace.config import Options
     from qdtrace.errors import Loc
     from qdtrace.ir.custom import Rule

@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     from jax import Array
     from jax.typing import ArrayLike
 
+    from qdtrace.compose.shown_records import Left
     from qdtrace.compose.source import Source
-    from qdtrace.compose.told import Left
     from qdtrace.config import Options
     from qdtrace.ir.builder import Builder
     from qdtrace.ir.program import Program

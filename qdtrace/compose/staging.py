@@ -23,12 +23,12 @@ import numpy as np
 from qdtrace.compose.array_rules import again, array_code
 from qdtrace.compose.array_tasks import assigned, copied, filled, is_made
 from qdtrace.compose.by_xla import by_xla
-from qdtrace.compose.derived_later import register
 from qdtrace.compose.donation import pair_results
 from qdtrace.compose.inlining import Inlining
 from qdtrace.compose.items import has_jump, has_tasks
 from qdtrace.compose.jaxprs import has_marker, is_literal, physical_type
 from qdtrace.compose.large_access import large_access
+from qdtrace.compose.lazy_derivatives import register
 from qdtrace.compose.loops import jump, loop_of_tasks
 from qdtrace.compose.records import needs_jax
 from qdtrace.compose.restaging import source_of
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from jax.core import ShapedArray
     from jax.typing import ArrayLike
 
+    from qdtrace.compose.shown_records import Left
     from qdtrace.compose.stager import Call
-    from qdtrace.compose.told import Left
     from qdtrace.config import Options
     from qdtrace.limits import Limits
     from qdtrace.trace.compat import JaxprEqn

@@ -13,8 +13,8 @@ from jax.core import Tracer
 
 from qdtrace.compose.depth import depth_told
 from qdtrace.compose.donation import donated_leaves
+from qdtrace.compose.shown_records import with_left
 from qdtrace.compose.staging import stage
-from qdtrace.compose.told import with_left
 from qdtrace.counters import count, timed
 from qdtrace.progress import doing
 from qdtrace.trace.nesting import deepest_region

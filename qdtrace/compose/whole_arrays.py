@@ -1,4 +1,4 @@
-"""Arrays that are memory for a task, whatever their size: a small one would be scalars, in another graph."""
+"""Gives a task an array as memory, also a small one, which would be scalars: the graph is that of any length."""
 
 from __future__ import annotations
 

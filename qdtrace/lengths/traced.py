@@ -9,8 +9,8 @@ from jax import lax
 
 from qdtrace.compose.call import call_p
 from qdtrace.compose.jaxprs import is_literal
+from qdtrace.compose.shown_records import Told
 from qdtrace.compose.staged import Programs
-from qdtrace.compose.told import Told
 from qdtrace.frozen import frozen
 from qdtrace.lengths.opened import PinnedError, UnseenError
 from qdtrace.lengths.skeleton import skeleton_of

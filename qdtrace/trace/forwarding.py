@@ -1,4 +1,4 @@
-"""Inputs of a jaxpr that are handles, and the results of `lax` control flow that forward them."""
+"""Finds handles of memory that enter `lax` loops and branches, and those that come out of them unchanged."""
 
 from __future__ import annotations
 

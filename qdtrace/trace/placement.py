@@ -1,4 +1,4 @@
-"""Rules on the places of markers, checked on the tree.
+"""Checks where markers stand on the tree: buffers outside of loops, cells inside, jumps in their own loop.
 
 The same rules are checked while Python runs, with better positions; but a helper under `jax.jit` is traced once and
 may then be called in another place.

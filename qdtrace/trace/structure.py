@@ -1,4 +1,4 @@
-"""Makes regions (`tree`): while a body is read, with other equations in it, on other operands."""
+"""Builds regions (`tree`): of a body that is being read, and from a region with other equations or other operands."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
-from qdtrace.compose import told_later
+from qdtrace.compose import record_thread
 from tests import fresh
 
 X = jnp.arange(4.0)
@@ -248,18 +248,18 @@ def test_what_is_shown_later_is_shown_in_order_before_the_barrier_ends():
         goes_on.wait()
         seen.append(1)
 
-    told_later.show_later(first)
-    told_later.show_later(lambda: seen.append(2))
-    assert told_later.waits()
+    record_thread.show_later(first)
+    record_thread.show_later(lambda: seen.append(2))
+    assert record_thread.waits()
     assert seen == []
     goes_on.set()
     jax.effects_barrier()
     assert seen == [1, 2]
-    assert not told_later.waits()
+    assert not record_thread.waits()
 
 
 def test_an_error_that_comes_later_is_that_of_the_next_call():
-    told_later.show_later(lambda: _refuse_from(0, 7))
+    record_thread.show_later(lambda: _refuse_from(0, 7))
     jax.effects_barrier()
     with pytest.raises(qd.QdError, match=r"a callback failed: ValueError\('no 7'\)"):
         double(X)
@@ -268,15 +268,16 @@ def test_an_error_that_comes_later_is_that_of_the_next_call():
 
 def test_a_callback_that_waits_for_effects_does_not_wait_for_itself():
     seen = []
-    told_later.show_later(lambda: (jax.effects_barrier(), told_later.show_later(lambda: None), jax.effects_barrier()))
-    told_later.show_later(lambda: seen.append(1))
+    show_later = record_thread.show_later
+    show_later(lambda: (jax.effects_barrier(), show_later(lambda: None), jax.effects_barrier()))
+    show_later(lambda: seen.append(1))
     jax.effects_barrier()
     assert seen == [1]
 
 
 def test_records_of_a_device_are_shown_by_the_thread(capsys, monkeypatch):
-    monkeypatch.setattr("qdtrace.compose.told.waits", lambda: True)
-    monkeypatch.setattr("qdtrace.compose.told.is_here", lambda array: False)
+    monkeypatch.setattr("qdtrace.compose.shown_records.waits", lambda: True)
+    monkeypatch.setattr("qdtrace.compose.shown_records.is_here", lambda array: False)
     for _ in range(3):
         double(X)
     jax.effects_barrier()
@@ -285,7 +286,7 @@ def test_records_of_a_device_are_shown_by_the_thread(capsys, monkeypatch):
 
 AT_EXIT = """
 import time, threading, jax, jax.numpy as jnp, qdtrace as qd
-from qdtrace.compose import told_later
+from qdtrace.compose import record_thread
 
 @qd.jit
 def f(x):
@@ -293,8 +294,8 @@ def f(x):
         jax.debug.print("{}", x[i])
 
 f(jnp.arange(2))
-told_later.show_later(lambda: (time.sleep(0.2), print("later")))
-threading.Thread(target=lambda: told_later.show_later(lambda: print("last"))).start()
+record_thread.show_later(lambda: (time.sleep(0.2), print("later")))
+threading.Thread(target=lambda: record_thread.show_later(lambda: print("last"))).start()
 """
 SHARDS = """
 import jax, jax.numpy as jnp, numpy as np, qdtrace as qd

@@ -1,8 +1,8 @@
-"""Races that an argument decides by what it holds: told by the first call that brings its elements.
+"""Warns of races that depend on the elements of arguments, at the first call that brings them.
 
-A function is traced on arrays without elements, so `h[k[i]] = h[k[i]] + v` is right or not by what a call hands over.
-Each call of a `qd.jit` function looks once at what its trace left open. Where `jax.jit` or `jax.vmap` trace the call,
-it looks at the arrays that those were given.
+A function is traced on arrays without elements. Whether two iterations of `h[k[i]] = h[k[i]] + v` store to one element
+depends on `k`, so each call of a `qd.jit` function looks once at the arrays that its trace has left open. Where
+`jax.jit` or `jax.vmap` trace the call, it looks at the arrays that those were given.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The source of a program that was found on disk: its function is traced when a derivative wants more of it."""
+"""The source of a program that was found on disk: facts about it, and its trace once a derivative needs that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A thread that shows the records of calls on a device, in their order, so that no other thread waits for them."""
+"""The thread that prints for calls on a device: it waits for the records of each call, in the order of the calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The derivatives of a call, whose modules are loaded when one is asked for."""
+"""Registers the derivatives of the primitive `call`, whose modules are loaded when JAX asks for the first."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Results of a function with records beside them (`records`), which are shown when the function has run.
+"""Prints of a direct call: its compiled function gives the records beside its results, and they are shown.
 
-A callback of JAX could show them, and does so under `jax.jit` and in loops around tasks. But calls of functions with a
-callback take a slow way through Python and another thread. So a direct call has them as results, and looks itself.
+A callback of JAX could show them, and does so under `jax.jit` and in loops around tasks. But a function with a callback
+is called more slowly, through Python and another thread. So a direct call reads the records itself.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
-from qdtrace.compose.told_later import show_later, waits
+from qdtrace.compose.record_thread import show_later, waits
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:
