@@ -34,9 +34,21 @@ def find_row(facts: TaskFacts) -> Row | None:
         plain = numerator.terms == {task.index: 1} and quotient.dtype.bits >= task.index.dtype.bits
         if plain and int(task.start.value) + offset >= 0 and _matters(facts, quotient):
             row = Row(quotient.divisor, offset, quotient, frozenset())
-            same = (v for v, form in forms.forms.items() if row.keeps(_only(form)))
-            return replace(row, uniform=frozenset(same))
+            same = frozenset(v for v, form in forms.forms.items() if row.keeps(_only(form)))
+            return replace(row, uniform=same - _of_vectors(facts, same))
     return None
+
+
+def _of_vectors(facts: TaskFacts, same: frozenset[Var]) -> set[Var]:
+    """Returns the variables that are computed from a digit of one value (`f // 36` of 36 iterations), or from others of
+    them: lanes hold such a digit as a vector, though its form is a constant."""
+    found: set[Var] = set()
+    for eqn in walk_eqns(facts.task.body):
+        if len(eqn.outvars) == 1 and eqn.outvars[0] in same:
+            operands = [a for a in eqn.invars if isinstance(a, Var)]
+            if any(a in found or (a in facts.forms.forms and not facts.forms.of(a).terms) for a in operands):
+                found.add(eqn.outvars[0])
+    return found
 
 
 def _only(form: Form) -> object:

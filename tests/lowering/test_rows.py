@@ -209,3 +209,17 @@ def test_sums_of_pairs_by_both_indices(length: int, op: str):
     if length == 100:
         (column_sums, row_sums) = plan_task(made, Target.named("avx512")).accumulation.slot.parts
         assert (column_sums.lanes, row_sums.lanes) == (1, 1)
+
+
+def test_a_digit_of_one_value_beside_the_quotient():
+    """Lanes hold `f // 36` of 36 iterations as a vector, so what is added to it is one, too."""
+    x, y = ref_var(F32, (36,), "x"), ref_var(I32, (36,), "y")
+
+    def body(b: Builder, flat: Var) -> None:
+        outer, middle = b("div", flat, i32(36)), b("div", flat, i32(6))
+        rows = b("add", b("mul", outer, i32(2)), middle)
+        colour = b("rem", b("add", rows, b("rem", flat, i32(6))), i32(4))
+        b.store(y, b("add", colour, b.convert(b.load(x, flat), I32)), flat)
+
+    p = program([x, y], task(36, body), [y])
+    agrees(p, [np.arange(36, dtype=np.float32), np.zeros(36, np.int32)])
