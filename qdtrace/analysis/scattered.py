@@ -6,6 +6,9 @@ that the inverse says. Wrapped, clamped and guarded accumulations have several p
 
 Along an axis that is reached in steps, as by `2 * i` and `2 * i + 1`, an index is taken apart into the number of the
 step and the *remainder*, which is an axis of its own behind those of the array: each piece has one of them.
+
+A guard may tell iterations apart by remainders of sums of digits (`index/residues`): a piece then reaches the elements
+of one colour of its box. A reference that is also loaded and stored counts if that is at elements of other colours.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.piecewise import MOST_STEP, OnBox, Refine, Split, digits_of
+from qdtrace.analysis.index.residues import Residue, congruences, remainders
 from qdtrace.frozen import frozen
 from qdtrace.ir.dataflow import reached
 from qdtrace.ir.memory import indices_of, reference
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
 
     from qdtrace.analysis.index.affine import Form
     from qdtrace.analysis.index.piecewise import Box
+    from qdtrace.analysis.index.residues import Congruence
     from qdtrace.ir.primitives import Primitive
     from qdtrace.ir.program import Atom, Eqn, Task
 
@@ -83,7 +88,31 @@ class Piece:
     """The elements, along each axis."""
     inverse: dict[Var, Inverse]
     guards: tuple[Eqn, ...]
-    """The branches around it whose conditions are not the same on all of the box."""
+    """The branches around it whose conditions are not the same on all of the box, and say more than `residues`."""
+    residues: tuple[Residue, ...] = ()
+    """The colours of all the elements."""
+
+    def is_apart_from(self, other: Piece) -> bool:
+        """Returns whether no element is reached by both."""
+        return any(
+            r.start >= s.stop or s.start >= r.stop for r, s in zip(self.targets, other.targets, strict=True)
+        ) or any(r.excludes(s) for r in self.residues for s in other.residues)
+
+    def coloured(self, families: Iterable[tuple[tuple[int, ...], int]]) -> Piece:
+        """Returns the piece with its colours by the factors of other pieces, where it has one index along an axis."""
+        found = dict.fromkeys(self.residues)
+        for factors, modulus in families:
+            for own in (*self.residues, Residue((0,) * len(factors), modulus, 0)):
+                more = [(f - g) % modulus for f, g in zip(factors, own.factors, strict=True)]
+                is_known = any(own.factors) or any(more)
+                if own.modulus == modulus and is_known and all(
+                    len(t) == 1 or not f for t, f in zip(self.targets, more, strict=True)
+                ):
+                    found.pop(own, None)
+                    rest = sum(f * t.start for t, f in zip(self.targets, more, strict=True))
+                    found[Residue(factors, modulus, (own.remainder + rest) % modulus)] = None
+                    break
+        return Piece(self.site, self.box, self.targets, self.inverse, self.guards, tuple(found))
 
     def taken_apart(self, steps: Sequence[int]) -> Piece | None:
         """Returns the piece over numbers of steps and remainders; None if it reaches elements in other steps."""
@@ -97,7 +126,8 @@ class Piece:
             d: i if i.axis is None else Inverse(i.axis, 1 if i.sign > 0 else -1, i.constant // steps[i.axis])
             for d, i in self.inverse.items()
         }
-        return Piece(self.site, self.box, (*numbers, *(range(r, r + 1) for r in rests)), inverse, self.guards)
+        targets = (*numbers, *(range(r, r + 1) for r in rests))
+        return Piece(self.site, self.box, targets, inverse, self.guards, self.residues)
 
 
 @frozen(eq=False, slots=True)
@@ -109,6 +139,8 @@ class Scatter:
     pieces: tuple[Piece, ...]
     steps: tuple[int, ...]
     """The distance of elements that a piece reaches, along each axis of the array."""
+    is_all_there_is: bool = True
+    """False if the task also loads or stores elements that no piece reaches."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -140,16 +172,21 @@ class Scatter:
     @property
     def is_apart(self) -> bool:
         """True if no two pieces reach one element."""
+        return all(a.is_apart_from(b) for pieces in self.components().values() for a, b in combinations(pieces, 2))
+
+    def leaves(self, other: Piece) -> bool:
+        """Returns whether the elements of another access have other colours, or are other components."""
+        axes = self.component_axes
         return all(
-            any(r.start >= s.stop or s.start >= r.stop for r, s in zip(a.targets, b.targets, strict=True))
-            for pieces in self.components().values()
-            for a, b in combinations(pieces, 2)
+            any(piece.targets[axis] != other.targets[axis] and len(other.targets[axis]) == 1 for axis in axes)
+            or any(r.excludes(s) for r in piece.residues for s in other.residues)
+            for piece in self.pieces
         )
 
     @property
     def is_all(self) -> bool:
         """True if pieces that are apart reach every element in every run."""
-        reached = sum(prod(map(len, p.targets)) for p in self.pieces if not p.guards)
+        reached = sum(prod(map(len, p.targets)) for p in self.pieces if not (p.guards or p.residues))
         return reached == ref_type(self.ref).size
 
     def components(self) -> dict[tuple[int, ...], list[Piece]]:
@@ -174,14 +211,20 @@ class ScatteringTask:
         """Digits in which more accumulations may be at fixed offsets."""
         self._scatters: dict[Var, Scatter | None] = {}
         self.sites: dict[Var, list[Site]] = {}
+        self._others: dict[Var, list[Site]] = {}
+        """Loads and stores of the references that a task also accumulates into."""
         accesses: dict[Var, int] = {}
         for eqn in walk_task(task):
             if eqn.primitive.is_access and (primitive is ACCUM or eqn.primitive is primitive):
                 accesses[reference(eqn)] = accesses.get(reference(eqn), 0) + 1
-        for site in _sites(task.body.eqns, (), primitive):
-            self.sites.setdefault(reference(site.eqn), []).append(site)
+        for site in _sites(task.body.eqns, ()):
+            kind = site.eqn.primitive
+            if kind is primitive or (primitive is ACCUM and kind in {LOAD, STORE}):
+                at = self.sites if kind is primitive else self._others
+                at.setdefault(reference(site.eqn), []).append(site)
         for ref, sites in [*self.sites.items()]:
-            if len(sites) != accesses[ref] or len({s.op for s in sites}) > 1 or not is_global(ref):
+            found = len(sites) + len(self._others.get(ref, ()))
+            if found != accesses[ref] or len({s.op for s in sites}) > 1 or not is_global(ref):
                 del self.sites[ref]
 
     def scatters(self, ref: Var) -> Scatter | None:
@@ -191,19 +234,24 @@ class ScatteringTask:
         return self._scatters[ref]
 
     def _found(self, ref: Var) -> Scatter | None:
-        pieces: list[Piece] = []
-        for site in self.sites[ref]:
-            found = self._pieces(site, MOST_PIECES - len(pieces))
+        sites, others = self.sites[ref], self._others.get(ref, [])
+        pieces, beside = list[Piece](), list[Piece]()
+        for site in (*sites, *others):
+            made = pieces if site in sites else beside
+            found = self._pieces(site, MOST_PIECES - len(made))
             if found is None:
                 return None
-            pieces += found
+            made += found
         steps = [1] * ref_type(ref).ndim
         for inverse in (i for piece in pieces for i in piece.inverse.values() if i.axis is not None):
             steps[inverse.axis or 0] = max(steps[inverse.axis or 0], abs(inverse.sign))
-        apart = [p for piece in pieces if (p := piece.taken_apart(steps)) is not None]
-        if not pieces or len(apart) < len(pieces):
+        families = {(r.factors, r.modulus): None for piece in (*pieces, *beside) for r in piece.residues}
+        pieces, beside = ([p.coloured(families) for p in some] for some in (pieces, beside))
+        apart, around = ([p for q in some if (p := q.taken_apart(steps)) is not None] for some in (pieces, beside))
+        if not pieces or len(apart) < len(pieces) or len(around) < len(beside):
             return None
-        return Scatter(ref, self.sites[ref][0].op, tuple(apart), tuple(steps))
+        scatter = Scatter(ref, sites[0].op, tuple(apart), tuple(steps), not others)
+        return scatter if all(map(scatter.leaves, around)) else None
 
     def scatters_again(self, scatter: Scatter) -> Scatter:
         """Returns the scatter of another form of the task, with other values at the same indices, in this one."""
@@ -228,14 +276,41 @@ class ScatteringTask:
         """Returns the integers of the body on a box. Raises Split where `wanted` atoms have no single form there."""
         assert self.task.index is not None
         found = OnBox(box, {self.task.index: self.index}, may_split=wanted is not None)
-        eqns = walk_all(self.task.body.eqns)
-        needed = None if wanted is None else self.needed(wanted)
-        found.visit(eqns if needed is None else (e for e in eqns if not needed.isdisjoint(e.outvars)))
+        found.visit(walk_all(self.task.body.eqns) if wanted is None else self._makers_of(wanted))
         return found
 
     def _pieces(self, site: Site, most: int) -> list[Piece] | None:
+        """Returns the pieces of a site. What is asked of the remainder of one digit may make two digits of it, else it
+        is left to residues, as what is asked of the remainder of a sum is."""
         conditions = [eqn.invars[0] for eqn, _ in site.around]
-        wanted = [*indices_of(site.eqn), *conditions]
+        parts = [part for c in conditions for part in remainders(c, self.makers)]
+        divided = [part for whole, part in parts if whole is not part]
+        try:
+            if not divided or not self._is_sum(divided):
+                found = self._on_boxes(site, most, conditions)
+                if found is not None or not divided:
+                    return found
+        except Refine as refine:
+            if refine.applied(self.index, self.box) is not None or not divided:
+                self.refine = refine
+                return None
+        try:
+            return self._on_boxes(site, most, [part for _, part in parts])
+        except Refine as refine:  # by an index
+            self.refine = refine
+            return None
+
+    def _is_sum(self, divided: Iterable[Atom]) -> bool:
+        """Returns whether one of some integers is a sum of digits of many values."""
+        on = self.on(self.box)
+        forms = [form for a in divided if (form := on.form(a)) is not None]
+        return any(sum(len(self.box[d]) > MOST_STEP for d in form.terms if isinstance(d, Var)) > 1 for form in forms)
+
+    def _on_boxes(self, site: Site, most: int, decided: Sequence[Atom]) -> list[Piece] | None:
+        """Returns the pieces of a site on boxes where the indices, and what is to be `decided`, have one form each.
+        Raises Refine where other digits are better."""
+        conditions = [eqn.invars[0] for eqn, _ in site.around]
+        wanted = [*indices_of(site.eqn), *decided]
         work, pieces = [self.box], list[Piece]()
         while work:
             if len(work) + len(pieces) > most:
@@ -243,21 +318,26 @@ class ScatteringTask:
             box = work.pop()
             try:
                 on = self.on(box, wanted)
+                if decided != conditions:  # these follow from the parts, as far as they are known
+                    on.may_split = False
+                    on.visit(self._makers_of(conditions))
                 known = [on.of(c) for c in conditions]
                 if any(k is (number == 1) for k, (_, number) in zip(known, site.around, strict=True)):
                     continue  # it is in a branch that does not run
-                guards = tuple(e for k, (e, _) in zip(known, site.around, strict=True) if k is None)
-                piece = _piece(site, on, guards)
+                unknown = [a for k, a in zip(known, site.around, strict=True) if k is None]
+                piece = _piece(site, on, unknown, self.makers)
             except Split as split:
                 work += reversed(split.parts(box))
                 continue
-            except Refine as refine:
-                self.refine = refine
-                return None
             if piece is None:
                 return None
             pieces.append(piece)
         return pieces
+
+    def _makers_of(self, wanted: Iterable[Atom]) -> Iterator[Eqn]:
+        """Yields the equations of the body that atoms are computed by."""
+        needed = self.needed(wanted)
+        return (e for e in walk_all(self.task.body.eqns) if not needed.isdisjoint(e.outvars))
 
 
 def scattering(task: Task) -> ScatteringTask | None:
@@ -324,14 +404,14 @@ def _with_loops(eqns: Sequence[Eqn], in_loop: bool) -> Iterator[tuple[Eqn, bool]
             yield from _with_loops(block.eqns, in_loop or eqn.primitive.loops)
 
 
-def _sites(eqns: Sequence[Eqn], around: tuple[tuple[Eqn, int], ...], primitive: Primitive) -> Iterator[Site]:
-    """Yields the equations of a primitive outside of loops."""
+def _sites(eqns: Sequence[Eqn], around: tuple[tuple[Eqn, int], ...]) -> Iterator[Site]:
+    """Yields the accesses outside of loops."""
     for eqn in eqns:
-        if eqn.primitive is primitive:
+        if eqn.primitive.is_access:
             yield Site(eqn, around)
         elif eqn.primitive is IF:
             for k, block in enumerate(eqn.blocks):
-                yield from _sites(block.eqns, (*around, (eqn, k)), primitive)
+                yield from _sites(block.eqns, (*around, (eqn, k)))
 
 
 def _split_shortest(on: OnBox, form: Form) -> None:
@@ -341,8 +421,11 @@ def _split_shortest(on: OnBox, form: Form) -> None:
         raise Split(digit, on.box[digit].start + 1)
 
 
-def _piece(site: Site, on: OnBox, guards: tuple[Eqn, ...]) -> Piece | None:
-    """Returns the piece of a site on a box; raises Split for a short digit that no index follows."""
+def _piece(
+    site: Site, on: OnBox, unknown: Sequence[tuple[Eqn, int]], makers: Mapping[Var, Eqn]
+) -> Piece | None:
+    """Returns the piece of a site on a box, on which branches around it are `unknown`; raises Split for a short digit
+    that no index follows."""
     targets: list[range] = []
     inverse: dict[Var, Inverse] = {}
     for axis, (atom, size) in enumerate(zip(indices_of(site.eqn), ref_type(reference(site.eqn)).shape, strict=True)):
@@ -368,4 +451,25 @@ def _piece(site: Site, on: OnBox, guards: tuple[Eqn, ...]) -> Piece | None:
             if len(values) > 1:
                 return None
             inverse[digit] = Inverse(None, 1, values.start)
-    return Piece(site, on.box, tuple(targets), inverse, guards)
+    guards: list[Eqn] = []
+    residues: dict[Residue, None] = {}
+    for eqn, number in unknown:
+        found, is_all = congruences(eqn.invars[0], number == 0, makers, on)
+        made = [r for one in found if (r := _residue(one, inverse, len(targets))) is not None]
+        residues.update(dict.fromkeys(made))
+        if not is_all or len(made) < len(found):
+            guards.append(eqn)
+    return Piece(site, on.box, tuple(targets), inverse, tuple(guards), tuple(residues))
+
+
+def _residue(one: Congruence, inverse: Mapping[Var, Inverse], ndim: int) -> Residue | None:
+    """Returns what a condition on an iteration says about the element that it reaches; None if it is in steps."""
+    factors, rest = [0] * ndim, one.remainder - one.form.constant
+    for digit, factor in one.form.terms.items():
+        found = inverse[digit] if isinstance(digit, Var) else None
+        if found is None or found.axis is None or abs(found.sign) != 1:
+            return None
+        factors[found.axis] += factor * found.sign
+        rest += factor * found.sign * found.constant
+    reduced = tuple(f % one.modulus for f in factors)
+    return Residue(reduced, one.modulus, rest % one.modulus) if any(reduced) else None

@@ -32,6 +32,7 @@ from qdtrace.ir.primitives import ATOMIC, LOAD, Effect
 from qdtrace.ir.program import is_local
 from qdtrace.ir.walk import task_refs, walk_all, walk_task
 from qdtrace.passes.base import Pass
+from qdtrace.passes.gather_own import with_own_joined
 from qdtrace.passes.gather_rest import Kept, Rest
 from qdtrace.passes.gather_task import Gather
 
@@ -88,6 +89,8 @@ class GatherScatters(Pass):
         found = scattering(task)
         if found is None:
             return [task]
+        found = with_own_joined(found)
+        whole, task = task, found.task
         memory = TaskMemory(task)
         met = [ref for ref in found.sites if not memory.share_a_proof(memory.accesses[ref])]
         scatters = [s for ref in met if (s := found.scatters(ref))]
@@ -99,7 +102,7 @@ class GatherScatters(Pass):
                 if scatter.is_all and scatter.ref in state.fresh:
                     state.left.pop(scatter.ref, None)
             elif scatter.element_axes:
-                if _may_move(found, scatter.ref) and _pays(found, scatter):
+                if _may_move(found, scatter) and _pays(found, scatter):
                     moved.append(scatter)
                 elif not any(p.guards for p in scatter.pieces):
                     later.append(scatter)
@@ -107,7 +110,7 @@ class GatherScatters(Pass):
         if len(kept.arrays) > MOST_KEPT:
             later, kept = [], Kept(found, ())
         if not moved and not apart and not later:
-            return [task]
+            return [whole]
         rest = Rest({s.ref for s in moved}, apart, kept).rebuild_task(task)
         loading = kept.loading() if later else found
         state.arrays += kept.arrays
@@ -123,12 +126,12 @@ class GatherScatters(Pass):
         for scatter in scatters:
             shapes.setdefault((_whole(scatter), scatter.full), []).append(scatter)
         for (whole, _), together in shapes.items():
+            fresh = {s.ref: state.fresh[s.ref] for s in together if s.is_all_there_is and s.ref in state.fresh}
             boxes = (b for box, name in self._boxes(whole, together) for b in _cut(box, name, together))
             for where, name in boxes:
-                yield Gather(found, where, together[0].steps).task(together, state.fresh, f"{found.task.name}_{name}")
-            for scatter in together:
-                if scatter.ref in state.fresh:  # else an earlier task found the initial content
-                    state.left.pop(scatter.ref, None)
+                yield Gather(found, where, together[0].steps).task(together, fresh, f"{found.task.name}_{name}")
+            for ref in fresh:  # of others, an earlier task or this one found the initial content
+                state.left.pop(ref, None)
 
     def _boxes(self, whole: Where, scatters: Sequence[Scatter]) -> Iterator[tuple[Where, str]]:
         """Yields boxes that together are all elements, the inner ones first, with words for their tasks."""
@@ -143,9 +146,9 @@ class GatherScatters(Pass):
                     yield (*inner[:k], side, *whole[k + 1 :]), "border"
 
 
-def _may_move(found: ScatteringTask, ref: Var) -> bool:
+def _may_move(found: ScatteringTask, scatter: Scatter) -> bool:
     """Returns whether what is accumulated into a reference can be computed before the task."""
-    task, sites = found.task, found.sites[ref]
+    ref, task, sites = scatter.ref, found.task, found.sites[scatter.ref]
     wanted = [a for s in sites for a in (*values_of(s.eqn), *(e.invars[0] for e, _ in s.around))]
     needed = found.needed(wanted)
     eqns = [e for e in walk_all(task.body.eqns) if not needed.isdisjoint(e.outvars)]
@@ -155,7 +158,7 @@ def _may_move(found: ScatteringTask, ref: Var) -> bool:
     if any(e.primitive is ATOMIC and e.outvar in needed for e in inside):  # its old value is there once
         return False
     loads = [e for e in inside if e.primitive is LOAD]
-    if any(is_local(e.invars[0]) or e.invars[0] is ref for e in loads):
+    if any(is_local(e.invars[0]) or (e.invars[0] is ref and scatter.is_all_there_is) for e in loads):
         return False
     if any(e.primitive is LOAD and e.invars[0] is ref for e in task.head):
         return False

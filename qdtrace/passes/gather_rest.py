@@ -9,6 +9,7 @@ from qdtrace.analysis.scattered import ScatteringTask
 from qdtrace.ir.builder import ref_var
 from qdtrace.ir.combining import combining
 from qdtrace.ir.memory import indices_of, reference, values_of
+from qdtrace.ir.primitives import ACCUM
 from qdtrace.ir.program import Literal, literal
 from qdtrace.ir.rebuild import Rebuilder
 
@@ -92,7 +93,7 @@ class Rest(Rebuilder):
         if eqn in self._kept.buffers:
             if (array := self._kept.buffers[eqn]) is not None and eqn in self._kept.first:
                 self.store(array, self.atom(values_of(eqn)[0]), self._kept.element(self))
-        elif not eqn.primitive.writes or eqn.invars[0] not in {*self._gathered, *self._apart}:
+        elif eqn.primitive is not ACCUM or eqn.invars[0] not in {*self._gathered, *self._apart}:
             super().visit(eqn)
         elif eqn.invars[0] in self._apart:
             ref, (value,), at = reference(eqn), self.atoms(values_of(eqn)), self.atoms(indices_of(eqn))

@@ -13,7 +13,7 @@ from qdtrace.ir.builder import scalar_var, unravel
 from qdtrace.ir.combining import combining, identity
 from qdtrace.ir.memory import values_of
 from qdtrace.ir.primitives import IF
-from qdtrace.ir.program import Task, Var, literal, ref_type
+from qdtrace.ir.program import Block, Task, Var, literal, ref_type
 from qdtrace.ir.rebuild import Copier
 from qdtrace.ir.types import DType
 
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from qdtrace.analysis.index.piecewise import OnBox
+    from qdtrace.analysis.index.residues import Residue
     from qdtrace.analysis.scattered import Piece, Scatter, ScatteringTask
-    from qdtrace.ir.program import Atom, Block, Eqn, Literal
+    from qdtrace.ir.program import Atom, Eqn, Literal
 
     Where = tuple[range, ...]
     """A box of elements: the range along each axis that is not one of components."""
@@ -102,15 +103,46 @@ class Gather(Copier):
         for component in dict.fromkeys(stored):
             if not self._is_there(scatter, dict(zip(axes, component, strict=True))):
                 continue
-            total = _Sum(scatter, initial)
-            for piece in pieces.get(component, ()):
-                self._add(total, piece, others, shared, copied)
             for axis, number in zip(axes, component, strict=True):
                 at[axis] = literal(number, self.dtype)
+            place = self._element(scatter, at)
+            total = _Sum(scatter, initial)
+            colours: dict[tuple[Residue, ...], list[Piece]] = {}
+            for piece in pieces.get(component, ()):
+                colours.setdefault(piece.residues, []).append(piece)
+            for residues, some in sorted(colours.items(), key=lambda colour: bool(colour[0])):
+                if not residues:
+                    for piece in some:
+                        self._add(total, piece, others, shared, copied)
+                    continue
+                with self.block() as taken:
+                    part = _Sum(scatter, None if initial is None else total.start())
+                    for piece in some:
+                        self._add(part, piece, others, shared, {})
+                    if initial is None and part.total is not None:  # elements of other colours stay as they are
+                        self.accum(scatter.ref, part.total, *place, op=scatter.op)
+                if part.total is None:
+                    continue
+                is_of = reduce(lambda a, b: self("and", a, b), [self._is_of(residue, at) for residue in residues])
+                if initial is None:
+                    self.emit(IF, is_of, blocks=(taken.close(()), Block()))
+                else:
+                    blocks = (taken.close((part.total,)), self._only(total.start()))
+                    (total.total,) = self.emit(IF, is_of, blocks=blocks)
             if initial is not None:
-                self.store(scatter.ref, total.start(), *self._element(scatter, at))
+                self.store(scatter.ref, total.start(), *place)
             elif total.total is not None:
-                self.accum(scatter.ref, total.total, *self._element(scatter, at), op=scatter.op)
+                self.accum(scatter.ref, total.total, *place, op=scatter.op)
+
+    def _is_of(self, residue: Residue, at: Sequence[Atom]) -> Atom:
+        """Emits whether an element has a colour."""
+        along = [(at[axis], factor) for axis, factor in enumerate(residue.factors) if factor]
+        is_wide = sum(f for _, f in along) * max(r.stop for r in self.where) >= 2**31
+        dtype = DType.i64 if is_wide else self.dtype
+        parts = [(self.convert(a, dtype), literal(f, dtype)) for a, f in along]
+        whole = reduce(lambda a, b: self("add", a, b), [self("mul", a, f) if f.value > 1 else a for a, f in parts])
+        rest = self("rem", whole, literal(residue.modulus, dtype))
+        return self("eq", rest, literal(residue.remainder, dtype))
 
     def _element(self, scatter: Scatter, at: Sequence[Atom]) -> list[Atom]:
         """Emits the indices of an element from the numbers of steps and the remainders."""
