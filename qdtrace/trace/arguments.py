@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdtrace.errors import TraceTypeError, user_loc
+from qdtrace.trace.arithmetic import without_enums
 from qdtrace.trace.buffers import Buffer, new_buffer
 from qdtrace.trace.cells import Cell
 from qdtrace.trace.dtypes import is_too_wide
@@ -72,7 +73,7 @@ def as_buffer(leaf: object) -> Any:
         if jnp.issubdtype(leaf.dtype, jax.dtypes.extended):
             return leaf
         return new_buffer(leaf)
-    return leaf
+    return without_enums(leaf)
 
 
 def checked_leaf(leaf: object, name: str) -> object:

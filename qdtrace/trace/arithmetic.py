@@ -44,11 +44,22 @@ _OPERATORS: dict[str, tuple[Callable[..., Array], set[np.dtype]]] = {
 }
 _EQUAL = "eq", "ne"
 _classes: dict[type, type] = {}
+_compared: dict[type, type] = {}
 
 
 def as_scalar(value: T) -> T:
-    """Returns the same tracer with these operators, if it is a number; anything else as it is."""
-    return subclassed(value, _classes, _members) if isinstance(value, Tracer) and _is_number(value.aval) else value
+    """Returns the same tracer with these operators, if it is a number of 32 or 64 bits with a sign.
+
+    Of another tracer only comparisons change (`without_enums`), anything else stays as it is.
+    """
+    if isinstance(value, Tracer) and _is_number(value.aval):
+        return subclassed(value, _classes, _members)
+    return without_enums(value)
+
+
+def without_enums(value: T) -> T:
+    """Returns the same tracer, whose comparison with a member of an enumeration is refused; anything else as it is."""
+    return subclassed(value, _compared, _comparisons) if isinstance(value, Tracer) else value
 
 
 def subclassed(tracer: T, classes: dict[type, type], members: Callable[[type], dict[str, object]]) -> T:
@@ -74,6 +85,11 @@ def _members(plain: type) -> dict[str, object]:
         if reflected := getattr(plain, f"__r{name}__", None):
             found[f"__r{name}__"] = _operator(lambda a, b, f=function: f(b, a), dtypes, reflected)
     return found
+
+
+def _comparisons(plain: type) -> dict[str, object]:
+    compared = {f"__{name}__": _without_enums(getattr(plain, f"__{name}__")) for name in _EQUAL}
+    return {"__hash__": plain.__hash__, **compared}
 
 
 def _without_enums(inherited: Callable[..., object]) -> Callable[..., object]:

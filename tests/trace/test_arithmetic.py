@@ -1,5 +1,6 @@
 """Operators of scalars record what JAX's record, whatever the other operand is."""
 
+import enum
 import operator
 
 import jax
@@ -7,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import qdtrace as qd
 from qdtrace.trace import arithmetic
 
 OPERATORS = [getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "lt", "le", "gt", "ge", "eq", "ne")]
@@ -106,3 +108,20 @@ def test_values_under_transformations():
     assert jax.grad(scaled)(2.0) == 4
     assert jax.vmap(scaled)(jnp.arange(3.0)).tolist() == [0, 4, 8]
     assert jax.jit(jax.vmap(jax.grad(scaled)))(jnp.arange(3.0)).tolist() == [4, 4, 4]
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "int32", "uint32", "bool", "float16", "float32"])
+@pytest.mark.parametrize("place", ["element", "scalar", "lane"])
+def test_a_member_of_an_enumeration_is_refused(dtype, place):
+    kind = enum.Enum("kind", {"FLUID": 0, "SOLID": 1})
+
+    @qd.jit
+    def found(x, k):
+        for i in qd.range(2):
+            x[i] = jnp.where((k if place == "scalar" else k[i]) == kind.SOLID, 1, 0)
+        return x
+
+    k = jnp.ones(() if place == "scalar" else 2, dtype)
+    lanes = qd.vmap(lambda k: jnp.where(k != kind.SOLID, 1, 0))
+    with pytest.raises(qd.TraceTypeError, match=r"`kind.SOLID` of an enum.Enum equals no number"):
+        _ = lanes(k) if place == "lane" else found(jnp.zeros(2), k)
