@@ -15,7 +15,14 @@ from qdtrace.trace import indexing, markers
 from qdtrace.trace.compat import Tracer
 from qdtrace.trace.context import current, emit, new_uid
 from qdtrace.trace.diagnosis.access import element_in
-from qdtrace.trace.diagnosis.aliases import given_back, note_use, note_write
+from qdtrace.trace.diagnosis.aliases import (
+    given_back,
+    note_flattened,
+    note_unflattened,
+    note_use,
+    note_write,
+    refuse_swapped,
+)
 from qdtrace.trace.diagnosis.attributes import StrictAttributes
 from qdtrace.trace.diagnosis.results import name_of_result
 from qdtrace.trace.diagnosis.unrolled import note_element_store
@@ -107,6 +114,8 @@ class Buffer(MemoryHandle):
 
     def __setitem__(self, key: object, value: object, /) -> None:
         context = current("b[i] = v")
+        if isinstance(value, MemoryHandle):
+            refuse_swapped((value,))
         note_write(self)
         if (places := _several(self, key)) is not None:
             for access, part, change in parts_to_store(self, key, places, value):
@@ -400,12 +409,14 @@ def _unflattened(_: None, children: tuple[Any]) -> Any:
     """Returns the buffer of a tracer; an array, which a callback is given when it runs, as it is."""
     (child,) = children
     is_content = isinstance(child, (np.ndarray, jax.Array)) and not isinstance(child, Tracer)
-    return child if is_content else Buffer(child)  # type: ignore[arg-type]
+    return child if is_content else note_unflattened(Buffer(child))  # type: ignore[arg-type]
 
 
 def _flattened(buffer: Buffer) -> tuple[tuple[Any], None]:
     known(buffer.shape)
-    return (buffer.handle,), None
+    handle = buffer.handle
+    note_flattened(buffer)
+    return (handle,), None
 
 
 jax.tree_util.register_pytree_node(Buffer, _flattened, _unflattened)

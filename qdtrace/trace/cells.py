@@ -13,7 +13,7 @@ from qdtrace.errors import TraceTypeError
 from qdtrace.trace import markers
 from qdtrace.trace.arithmetic import as_scalar
 from qdtrace.trace.context import emit, new_uid
-from qdtrace.trace.diagnosis.aliases import note_write
+from qdtrace.trace.diagnosis.aliases import note_write, refuse_swapped
 from qdtrace.trace.dtypes import as_jax, default_dtype, element_type, is_key
 from qdtrace.trace.handles import MemoryHandle
 from qdtrace.trace.indexing import ParsedIndex, as_array, as_value, cast_value, parse_index, whole
@@ -100,6 +100,8 @@ class Cell(MemoryHandle):
         return jax.random.wrap_key_data(loaded, impl=self._impl) if self._impl else as_scalar(loaded)
 
     def _store(self, access: ParsedIndex, value: object) -> None:
+        if isinstance(value, MemoryHandle):
+            refuse_swapped((value,))
         slices, value = self._slices(access), as_value(value)
         if self._impl:
             if not is_key(value):

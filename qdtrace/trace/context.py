@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, TypeVar
 from qdtrace.errors import QdError, TraceValueError, user_loc
 from qdtrace.frozen import frozen, mutable
 from qdtrace.trace import compat
+from qdtrace.trace.diagnosis.lent import Loans
 from qdtrace.trace.diagnosis.results import Unused
+from qdtrace.trace.diagnosis.swaps import Stores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Hashable, Mapping
@@ -161,12 +163,16 @@ class TraceContext:
     """Loops and conditions that nobody has entered."""
     forks: dict[int, list[Any]] = field(default_factory=dict)
     """Buffers that a call changed and returned as another object, as `aliases.Fork`, by identity."""
+    loans: Loans = field(default_factory=Loans)
+    """Buffers that functions of JAX may have got as arguments."""
     copies: dict[Hashable, set[Hashable]] = field(default_factory=dict["Hashable", "set[Hashable]"])
     """Static indices of stores outside of every `qd.range`, by instruction of the user's code."""
     told: set[Hashable] = field(default_factory=set["Hashable"])
     """Places that were warned of."""
     written: set[int] = field(default_factory=set)
     """Tracers, by identity, of the buffers that something was stored into."""
+    stores: Stores = field(default_factory=Stores)
+    """The last stores, as far as they may be those of one statement."""
     has_refs: bool = False
     """True once references of JAX in the function have become values."""
     arrays: frozenset[int] = frozenset()
@@ -310,6 +316,7 @@ def new_trace(name: str) -> Generator[TraceContext]:
         context.jax_traces.clear()
         context.suspects.clear()
         context.forks.clear()
+        context.loans = Loans()
         context.state = context.again = None
         context.release()
 

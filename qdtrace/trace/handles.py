@@ -20,6 +20,7 @@ class MemoryHandle(ArrayOperators):
     """Memory that a traced function may store into."""
 
     __slots__ = ("_handle",)
+    noun_of_names: str
 
     def __init__(self, handle: jax.Array) -> None:
         self._handle = handle

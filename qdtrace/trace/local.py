@@ -12,7 +12,7 @@ import jax
 from qdtrace.errors import TraceTypeError, boundary, user_loc
 from qdtrace.trace.cells import Cell, new_cell
 from qdtrace.trace.context import current
-from qdtrace.trace.diagnosis.aliases import note_names
+from qdtrace.trace.diagnosis.aliases import note_names, refuse_swapped
 from qdtrace.trace.diagnosis.attributes import StrictAttributes
 from qdtrace.trace.diagnosis.results import name_of_result
 from qdtrace.trace.handles import MemoryHandle
@@ -177,6 +177,7 @@ def _part(part: object, stored: list[object]) -> object:
 
 def _store(target: object, value: object) -> None:
     """Stores a structure into cells, or a value into one of them."""
+    refuse_swapped(leaf for leaf in jax.tree.leaves(value, is_leaf=_is_memory) if isinstance(leaf, MemoryHandle))
     value = _present(value)
     if isinstance(target, Cell):
         target.value = value

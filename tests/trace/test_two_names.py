@@ -49,6 +49,12 @@ FUNCTIONAL = [
     'd = {"x": x}\nfor i in qd.range(4):\n    d["x"] = d["x"].at[i].set(1.0)\nreturn d',
     "return lax.fori_loop(0, 4, lambda i, b: b.at[i].set(1.0), x)",
     "for k in range(3):\n    x = x.at[k].add(1.0)\nreturn x",
+    "for k in range(2):\n    x = lax.fori_loop(0, 4, lambda i, b: b.at[i].add(1.0), x)\nreturn x",
+    "return lax.while_loop(lambda b: b[0] < 3, lambda b: b.at[0].add(1.0), x)",
+    "x = lax.cond(x[0] < 1, lambda b: b.at[0].add(1.0), lambda b: b, x)\nreturn x",
+    "x = jax.jit(lambda b: b.at[0].add(1.0))(x)\nreturn x",
+    "return lax.scan(lambda b, i: (b.at[i].add(1.0), i), x, jnp.arange(4))",
+    "y = x * 2\nz, y = lax.fori_loop(0, 4, lambda i, b: (b[0].at[i].add(1.0), b[1]), (x, y))\nreturn z, y",
 ]
 """Each gives what JAX gives."""
 STATEMENTS = {
@@ -68,6 +74,12 @@ BOTH = [
     "s = SimpleNamespace(x=x)\ny = s.x.at[0].set(5.0)\nreturn s.x - y",
     "for i in qd.range(4):\n    y = x.at[i].set(5.0)\nreturn x",
     "ys = [x.at[k].set(5.0) for k in range(2)]\nreturn ys[0][...] + ys[1]",
+    "y = lax.fori_loop(0, 4, lambda i, b: b.at[i].set(1.0), x)\nreturn x, y",
+    "y = lax.while_loop(lambda b: b[0] < 3, lambda b: b.at[0].add(1.0), x)\nreturn x[...] + y",
+    "y = lax.cond(x[0] < 1, lambda b: b.at[0].add(1.0), lambda b: b, x)\nreturn x, y",
+    "y = jax.jit(lambda b: b.at[0].add(1.0))(x)\nreturn x, y",
+    "return lax.fori_loop(1, 4, lambda i, b: b.at[i].set(x[i - 1]), x)",
+    "for i in qd.range(4):\n    y = lax.fori_loop(0, 4, lambda k, b: b.at[k].add(1.0), x)\n    x[i] = y[0]\nreturn x",
 ]
 """Both names are used."""
 

@@ -11,7 +11,7 @@ import ast
 import contextlib
 import sys
 from dataclasses import field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from qdtrace.errors import TraceValueError, frame_loc, user_loc, warn
 from qdtrace.frozen import mutable
@@ -23,11 +23,15 @@ from qdtrace.trace.source import expression_at
 from qdtrace.tracebacks import is_hidden
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import FrameType
     from typing import Any
 
     from qdtrace.errors import Loc
     from qdtrace.trace.context import TraceContext
+    from qdtrace.trace.diagnosis.swaps import Memory
+
+M = TypeVar("M", bound="Memory")
 
 
 @mutable(eq=False)
@@ -51,25 +55,52 @@ def given_back(buffer: Any, method: str, depth: int = 2) -> Any:
     frame = sys._getframe(depth)  # pyright: ignore[reportPrivateUsage]
     result = result_of(frame)
     goes_on = result.attribute == "at"  # then the last call of the chain decides
+    if context is not None and not result.is_dropped:
+        context.loans.changes.append((method, buffer))
     if context is None or result.is_dropped or result.before is buffer or goes_on:
         return buffer
     made = type(buffer)(buffer.handle)
-    fork = Fork(method, user_loc(), buffer, made)
+    fork = _forked(context, method, buffer, made)
     if result.name is not None:
         fork.used.add(id(made))
-    for one in (buffer, made):
-        context.forks.setdefault(id(one), []).append(fork)
     return made
 
 
-def note_use(buffer: object) -> None:
+def _forked(context: TraceContext, method: str, old: object, new: object) -> Fork:
+    """Returns the record of two objects for one buffer, whose use is refused where both are used."""
+    fork = Fork(method, user_loc(), old, new)
+    for one in (old, new):
+        context.forks.setdefault(id(one), []).append(fork)
+    return fork
+
+
+def note_flattened(buffer: Memory) -> None:
+    """Notes a buffer that a function of JAX may get as an argument."""
+    if (context := get_current()) is not None:
+        context.loans.lend(buffer)
+
+
+def note_unflattened(made: M) -> M:
+    """Returns the object that JAX makes for a buffer; a second array to the user where its function changed it."""
+    context = get_current()
+    found = None if context is None else context.loans.returned(made)
+    if context is not None and found is not None:
+        loan, method = found
+        fork = _forked(context, method, loan.buffer, made)
+        if loan.is_used:
+            fork.used.add(id(loan.buffer))
+    return made
+
+
+def note_use(buffer: Memory) -> None:
     """Refuses the use of a buffer where that and what a call gave for it are used.
 
     Raises TraceValueError at the line of the call.
     """
     context = get_current()
-    if context is None or not context.forks:
+    if context is None:
         return
+    context.loans.use(buffer)
     for fork in context.forks.get(id(buffer), ()):
         fork.used.add(id(buffer))
         if len(fork.used) == 2:
@@ -88,7 +119,16 @@ def note_write(memory: Any) -> None:
     if context is None:
         return
     context.written.add(id(memory.tracer))
+    if context.watching:
+        context.stores.add(memory)
     note_names(memory, depth=3)
+
+
+def refuse_swapped(values: Iterable[Memory]) -> None:
+    """Refuses the store of cells and buffers that their assignment has changed, as in `a.value, b.value = b, a`."""
+    context = get_current()
+    if context is not None and context.watching:
+        context.stores.refuse(values)
 
 
 def note_names(memory: Any, depth: int = 2) -> None:
