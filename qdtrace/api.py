@@ -198,6 +198,8 @@ class Jitted(Wrapped[P, R_co]):
                 args, kwargs = _on_backend(self._backend, self._name, (args, kwargs))
             if options is not current():
                 function, programs = self._specialised()
+            if compat.is_staging():
+                function, programs = self._specialised(inline=True)
             if failures.glance() != failures.fine:
                 raise_failures()
             if self._sizes is not None and (found := self._of_any_length(args, kwargs)) is not None:
@@ -279,14 +281,14 @@ class Jitted(Wrapped[P, R_co]):
         """Returns what calls depend on, for `compose.pure_key`."""
         return self._function, self._jax_settings, self._backend, self._overrides, self._bounds
 
-    def _specialised(self, *, inline: bool = True) -> tuple[Any, Programs]:
+    def _specialised(self, *, inline: bool = False) -> tuple[Any, Programs]:
         """The JAX function for the current options, inlined where it is traced or not, and its programs."""
         key = now, _ = current(), inline
         if (made := self._functions.get(key)) is None:
             programs = Programs()
             function = jax.jit(self._staged(programs), inline=inline and compat.inlined_early, **self._given_settings)
             made = self._functions.setdefault(key, (function, programs))
-        self._last = (now, *made) if inline else self._last
+        self._last = self._last if inline else (now, *made)
         return made
 
     def _of_any_length(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any] | None:
@@ -338,7 +340,7 @@ class Jitted(Wrapped[P, R_co]):
             with inlining:
                 return run_inlined(self._function, args, kwargs, context)
         args, kwargs = as_values((args, kwargs))
-        function, programs = self._specialised(inline=False)
+        function, programs = self._specialised()
         results = function(*args, **kwargs)
         results = shown(results) if type(results) is Told else results
         note_called(programs)
