@@ -93,6 +93,7 @@ def as_of_numbers(number: Callable[[Any], Any], lengths: Any) -> qd.Stats:
     return work
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", ASKS)
 def test_code_that_asks_for_types_finds_those_of_numbers(name: str) -> None:
     as_of_numbers(ASKS[name], (10, 11, 13, 20, 30))
@@ -103,6 +104,7 @@ def test_libraries_that_ask_for_types_know_the_number(name: str) -> None:
     as_of_numbers(KNOWS[name], (10, 11, 13, 20, 30))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", DOES_NOT)
 def test_what_asks_otherwise_is_not_traced(name: str) -> None:
     assert as_of_numbers(DOES_NOT[name], (10, 11, 13, 30, 31, 41, 42)).traces == 0
