@@ -139,7 +139,7 @@ def walk() -> dict[str, list[str]]:
 def journeys() -> dict[str, list[str]]:
     """Returns the stays of each journey, as a new process finds them."""
     with tempfile.TemporaryDirectory() as folder:
-        env = {**os.environ, "JAX_PLATFORMS": "cpu", "QD_OFFLINE_CACHE_DIR": folder}
+        env = {**os.environ, "JAX_PLATFORMS": "cpu", "QD_OFFLINE_CACHE_DIR": folder, "PYTHONHASHSEED": "0"}
         command = [sys.executable, "-c", "from tests.house.journeys import *; print(json.dumps(walk()))"]
         done = subprocess.run(command, env=env, cwd=ROOT, check=True, capture_output=True, text=True)
     return json.loads(done.stdout)
