@@ -55,6 +55,7 @@ FUNCTIONAL = [
     "x = jax.jit(lambda b: b.at[0].add(1.0))(x)\nreturn x",
     "return lax.scan(lambda b, i: (b.at[i].add(1.0), i), x, jnp.arange(4))",
     "y = x * 2\nz, y = lax.fori_loop(0, 4, lambda i, b: (b[0].at[i].add(1.0), b[1]), (x, y))\nreturn z, y",
+    "y = qd.copy(x)\nz, u = lax.fori_loop(0, 4, lambda i, b: (b[0].at[i].add(b[1][i]), b[1]), (x, y))\nreturn z, u, y",
 ]
 """Each gives what JAX gives."""
 STATEMENTS = {
@@ -79,6 +80,8 @@ BOTH = [
     "y = lax.cond(x[0] < 1, lambda b: b.at[0].add(1.0), lambda b: b, x)\nreturn x, y",
     "y = jax.jit(lambda b: b.at[0].add(1.0))(x)\nreturn x, y",
     "return lax.fori_loop(1, 4, lambda i, b: b.at[i].set(x[i - 1]), x)",
+    "y = qd.copy(x)\nz, u = lax.fori_loop(0, 4, lambda i, b: (b[0], b[1].at[i].add(1.0)), (x, y))\nreturn u, y",
+    "y = qd.copy(x)\nz, u = lax.fori_loop(0, 4, lambda i, b: (b[0].at[i].add(1.0), b[1]), (x, y))\nreturn z - x[...]",
     "for i in qd.range(4):\n    y = lax.fori_loop(0, 4, lambda k, b: b.at[k].add(1.0), x)\n    x[i] = y[0]\nreturn x",
 ]
 """Both names are used."""

@@ -35,9 +35,12 @@ class Loans:
     """The last loan of each tracer, by identity."""
     changes: list[tuple[str, Memory]] = field(default_factory=list["tuple[str, Memory]"])
     """Method and buffer of each change."""
+    given: dict[object, list[int]] = field(default_factory=dict[object, "list[int]"])
+    """The tracers, by identity, of the buffers that a function of JAX gets, in order, by its trace."""
 
     def lend(self, buffer: Memory) -> None:
         """Notes a buffer that is flattened."""
+        self.last.pop(id(buffer.tracer), None)  # the last one is the last in order, too
         self.last[id(buffer.tracer)] = Loan(buffer, len(self.changes))
 
     def use(self, buffer: Memory) -> None:
@@ -52,18 +55,30 @@ class Loans:
         The result of a loop of unknown length has a tracer of its own: it is the one buffer of its form that was lent
         last.
         """
+        trace = trace_of(made.tracer)
+        lent = [one for one in self.last.values() if trace_of(one.buffer.tracer) is trace]
+        if not lent:
+            self.given.setdefault(trace, []).append(id(made.tracer))
+            return None
         if (loan := self.last.get(id(made.tracer))) is None:
-            trace = trace_of(made.tracer)
-            loans = [one for one in self.last.values() if trace_of(one.buffer.tracer) is trace]
-            latest = max((one.first for one in loans), default=0)
-            loans = [one for one in loans if one.first == latest and _form(one.buffer) == _form(made)]
+            latest = max(one.first for one in lent)
+            loans = [one for one in lent if one.first == latest and _form(one.buffer) == _form(made)]
             if len(loans) != 1:
                 return None
             (loan,) = loans
         for method, inner in self.changes[loan.first :]:
-            if trace_of(inner.tracer) is not trace_of(made.tracer) and _form(inner) == _form(made):
-                return loan, method
+            if trace_of(inner.tracer) is not trace and _form(inner) == _form(made):
+                own = self._lent_for(inner, lent)
+                if own is None or own is loan or _form(own.buffer) != _form(inner):
+                    return loan, method
         return None
+
+    def _lent_for(self, inner: Memory, lent: list[Loan]) -> Loan | None:
+        """Returns which of the last loans a function of JAX got as `inner`; None if that is no argument of it."""
+        given = self.given.get(trace_of(inner.tracer), [])
+        if id(inner.tracer) not in given or len(given) > len(lent):
+            return None
+        return lent[given.index(id(inner.tracer)) - len(given)]
 
 
 def _form(buffer: Memory) -> tuple[object, object]:
