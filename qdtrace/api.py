@@ -196,10 +196,8 @@ class Jitted(Wrapped[P, R_co]):
         try:
             if self._backend is not None:
                 args, kwargs = _on_backend(self._backend, self._name, (args, kwargs))
-            if options is not current():
-                function, programs = self._specialised()
-            if compat.is_staging():
-                function, programs = self._specialised(inline=True)
+            if (inline := compat.is_staging()) or options is not current():
+                function, programs = self._specialised(inline=inline)
             if failures.glance() != failures.fine:
                 raise_failures()
             if self._sizes is not None and (found := self._of_any_length(args, kwargs)) is not None:
