@@ -93,8 +93,9 @@ def jit(
         f: the function.
         static_argnums: positions of arguments that are compile-time values (hashable), as in `jax.jit`.
         static_argnames: the same by name.
-        donate_argnums: positions of arguments whose memory the results may take over. A new buffer that is returned is
-            then computed in place where that is right; one for which a `jax.jit` around it donates is copied.
+        donate_argnums: positions of arguments whose memory the results may take over. Only what is donated here is
+            known when loops are compiled: a new buffer that is returned is then computed in place where that is right.
+            A donation to a `jax.jit` around it holds as well, but such a buffer is copied.
         donate_argnames: the same by name.
         bounds_from: names of arguments whose integers bound loops (`qd.range(row[i], row[i + 1])`). A call with arrays
             finds the largest element and the largest step of each array once, and derivatives reserve memory for so
@@ -171,7 +172,7 @@ class Jitted(Wrapped[P, R_co]):
             raise TraceValueError.here(f"qd.jit: {str(error).splitlines()[0]}", help=_settings_of(f)) from None
         self._bounds = bounds_from if isinstance(bounds_from, BoundsFrom) else BoundsFrom.named(f, bounds_from)
         self._with_limits: dict[object, Jitted[P, R_co]] = {}
-        self._functions: dict[tuple[Options, bool], tuple[Any, Programs]] = {}
+        self._functions: dict[Options, tuple[Any, Programs]] = {}
         self._last: tuple[Options | None, Any, Programs] = (None, None, Programs())  # options of a call, and theirs
         named = f.func if isinstance(f, functools.partial) else f
         self._name = getattr(named, "__name__", type(named).__name__)
@@ -196,8 +197,8 @@ class Jitted(Wrapped[P, R_co]):
         try:
             if self._backend is not None:
                 args, kwargs = _on_backend(self._backend, self._name, (args, kwargs))
-            if (inline := compat.is_staging()) or options is not current():
-                function, programs = self._specialised(inline=inline)
+            if options is not current():
+                function, programs = self._specialised()
             if failures.glance() != failures.fine:
                 raise_failures()
             if self._sizes is not None and (found := self._of_any_length(args, kwargs)) is not None:
@@ -279,14 +280,11 @@ class Jitted(Wrapped[P, R_co]):
         """Returns what calls depend on, for `compose.pure_key`."""
         return self._function, self._jax_settings, self._backend, self._overrides, self._bounds
 
-    def _specialised(self, *, inline: bool = False) -> tuple[Any, Programs]:
-        """The JAX function for the current options, inlined where it is traced or not, and its programs."""
-        key = now, _ = current(), inline
-        if (made := self._functions.get(key)) is None:
-            programs = Programs()
-            function = jax.jit(self._staged(programs), inline=inline and compat.inlined_early, **self._given_settings)
-            made = self._functions.setdefault(key, (function, programs))
-        self._last = self._last if inline else (now, *made)
+    def _specialised(self) -> tuple[Any, Programs]:
+        """The JAX function for the current options, and its programs; made at their first use."""
+        now = current()
+        made = self._functions.get(now) or self._functions.setdefault(now, self._compiled())
+        self._last = now, *made
         return made
 
     def _of_any_length(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any] | None:
@@ -300,6 +298,10 @@ class Jitted(Wrapped[P, R_co]):
 
             calls = self._calls.setdefault(now, Calls(self._name, self._staged, options_from(self._overrides)))
         return calls.run(args, kwargs)
+
+    def _compiled(self) -> tuple[Any, Programs]:
+        programs = Programs()
+        return jax.jit(self._staged(programs), **self._given_settings), programs
 
     def _staged(self, programs: Programs) -> Callable[..., Any]:
         """Returns the function that traces a call and stages it, whose programs are added to a list."""

@@ -29,10 +29,9 @@ _LIMIT = 32
 
 
 def reads_come_first(task: Task, source: Var, target: Var) -> bool:
-    """Returns whether each element of `source` is read before that element of `target`, of one type, is written; of
-    `source` itself: whether no load reads what the task has stored."""
+    """Returns whether each element of `source` is read before that element of `target`, of one type, is written."""
     memory = TaskMemory(task)
-    loads = [e for e in memory.shared.get(source, []) if source is not target or not e.primitive.writes]
+    loads = memory.shared.get(source, [])
     stores = [e for e in memory.shared.get(target, []) if e.primitive.writes]
     if not is_comparable(source) or not memory.head_reads.isdisjoint((source, target)):
         return False

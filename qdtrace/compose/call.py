@@ -17,7 +17,6 @@ from qdtrace.backend import backend
 from qdtrace.compose.debug import run_checked
 from qdtrace.compose.direct import leading, runs_by
 from qdtrace.compose.garbage import paused_garbage_collection
-from qdtrace.compose.needed_operands import keeping, needed_operands
 from qdtrace.compose.several_devices import lowered
 from qdtrace.compose.stack_chunk import in_one_chunk
 from qdtrace.compose.staged_program import StagedProgram
@@ -59,21 +58,21 @@ def call(staged: StagedProgram, operands: Sequence[ArrayLike], origin: Origin | 
     return call_p.bind(*compat.with_common_axes(operands), staged=staged, origin=origin)
 
 
-_compiled: dict[tuple[str, StagedProgram, tuple[int, ...]], Compiled] = {}
+_compiled: dict[tuple[str, StagedProgram], Compiled] = {}
 _lock = threading.Lock()
 
 
 @in_one_chunk
-def compiled_for(staged: StagedProgram, name: str, needed: tuple[int, ...] = ()) -> Compiled:
-    """Returns the compiled program of a backend, made once per content, options and numbers of `needed` operands."""
-    key = (name, staged, needed)
+def compiled_for(staged: StagedProgram, name: str) -> Compiled:
+    """Returns the compiled program of a backend; it is compiled once per content and options."""
+    key = (name, staged)
     with _lock, paused_garbage_collection(), staged.depth_told(), staged.progress("optimising"):
         if key not in _compiled:
             made_by = backend(name)
             if staged.options.codegen == "triton" and "triton" not in made_by.dialects:
                 wanted = f"needs codegen 'auto' or 'llvm' on {name}, got 'triton'"
                 raise BackendError(f"{staged.program.name}: {wanted}", help="leave codegen out")
-            program = keeping(staged.optimised_for(made_by.machine), needed)
+            program = staged.optimised_for(made_by.machine)
             count(programs=1)
             with timed("compiling"):
                 _compiled[key] = made_by.compile(program, staged.options)
@@ -92,9 +91,8 @@ def _run_on(name: str) -> Callable[..., object]:
         def run(*operands: Array) -> list[object]:
             if staged.options.debug:
                 return run_checked(staged.on(name), operands, shared=shared)
-            return list(compiled_for(staged, name, needed).call(*operands, shared=shared, carried=carried))
+            return list(compiled_for(staged, name).call(*operands, shared=shared, carried=carried))
 
-        needed = () if shared else needed_operands(values, staged.program)
         whole = mlir.lower_fun(run, multiple_results=True)
         return lowered(ctx, values, staged, name, call, whole) if shared else whole(ctx, *values)
 

@@ -59,10 +59,8 @@ AbstractRef = private("state.types", "AbstractRef")
 GSPMDSharding = private("sharding_impls", "GSPMDSharding")  # an array's sharding as XLA writes it, without a mesh
 batched_device_put = getattr(private("lib", "_jax"), "batched_device_put", None)  # of arrays of NumPy as they are
 eval_trace = private("core", "eval_trace")  # the trace that runs what it is given
-staging_trace: Any = private("interpreters.partial_eval", "DynamicJaxprTrace") or ()  # it records, for a program
 folding = private("config", "eager_constant_folding")  # whether operations on constants run while JAX traces
 weak_types = private("util", "weakref_cache_key_types")  # of parameters that caches of traces do not keep alive
-inlined_early: Any = getattr(private("api", "Inline"), "JAX_EARLY", True)  # for `jax.jit`: where a caller is traced
 ClosedJaxpr = private("core", "ClosedJaxpr")  # jax 0.12 has none: a jaxpr has its constants
 
 __all__ = ["Jaxpr", "JaxprEqn", "Literal", "Primitive", "Tracer", "Var", "custom_lin_p", "jit_p",
@@ -292,14 +290,6 @@ def axes_of(eqn: JaxprEqn) -> tuple[Hashable, ...]:
 def current_trace() -> object:
     """Returns the JAX trace that is running."""
     return trace_ctx.trace
-
-
-def is_staging() -> bool:
-    """Returns whether what runs now is traced for a program of JAX, as under `jax.jit`; `jax.grad` alone runs it."""
-    trace: Any = current_trace()
-    while trace is not None and not isinstance(trace, staging_trace):
-        trace = getattr(trace, "parent_trace", None)
-    return trace is not None
 
 
 def arrays_behind(values: object) -> list[jax.Array]:

@@ -325,5 +325,6 @@ def test_the_text_and_the_verifier() -> None:
 
 def _traced(f: Any) -> Any:
     """The program before it is lowered."""
-    (staged,) = [e.params["staged"] for e in jax.make_jaxpr(f)(X).eqns if e.primitive.name == "qd_call"]
+    (outer,) = jax.make_jaxpr(f)(X).eqns
+    (staged,) = [e.params["staged"] for e in outer.params["jaxpr"].eqns if e.primitive.name == "qd_call"]
     return staged.program
