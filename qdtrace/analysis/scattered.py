@@ -13,6 +13,7 @@ of one colour of its box. A reference that is also loaded and stored counts if t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from math import prod
 from typing import TYPE_CHECKING
@@ -112,7 +113,7 @@ class Piece:
                     rest = sum(f * t.start for t, f in zip(self.targets, more, strict=True))
                     found[Residue(factors, modulus, (own.remainder + rest) % modulus)] = None
                     break
-        return Piece(self.site, self.box, self.targets, self.inverse, self.guards, tuple(found))
+        return replace(self, residues=tuple(found))
 
     def taken_apart(self, steps: Sequence[int]) -> Piece | None:
         """Returns the piece over numbers of steps and remainders; None if it reaches elements in other steps."""
@@ -126,8 +127,7 @@ class Piece:
             d: i if i.axis is None else Inverse(i.axis, 1 if i.sign > 0 else -1, i.constant // steps[i.axis])
             for d, i in self.inverse.items()
         }
-        targets = (*numbers, *(range(r, r + 1) for r in rests))
-        return Piece(self.site, self.box, targets, inverse, self.guards, self.residues)
+        return replace(self, targets=(*numbers, *(range(r, r + 1) for r in rests)), inverse=inverse)
 
 
 @frozen(eq=False, slots=True)
@@ -235,20 +235,17 @@ class ScatteringTask:
 
     def _found(self, ref: Var) -> Scatter | None:
         sites, others = self.sites[ref], self._others.get(ref, [])
-        pieces, beside = list[Piece](), list[Piece]()
-        for site in (*sites, *others):
-            made = pieces if site in sites else beside
-            found = self._pieces(site, MOST_PIECES - len(made))
-            if found is None:
-                return None
-            made += found
+        pieces = self._pieces_of(sites)
+        beside = None if pieces is None else self._pieces_of(others)
+        if not pieces or beside is None:
+            return None
         steps = [1] * ref_type(ref).ndim
         for inverse in (i for piece in pieces for i in piece.inverse.values() if i.axis is not None):
             steps[inverse.axis or 0] = max(steps[inverse.axis or 0], abs(inverse.sign))
         families = {(r.factors, r.modulus): None for piece in (*pieces, *beside) for r in piece.residues}
         pieces, beside = ([p.coloured(families) for p in some] for some in (pieces, beside))
         apart, around = ([p for q in some if (p := q.taken_apart(steps)) is not None] for some in (pieces, beside))
-        if not pieces or len(apart) < len(pieces) or len(around) < len(beside):
+        if len(apart) < len(pieces) or len(around) < len(beside):
             return None
         scatter = Scatter(ref, sites[0].op, tuple(apart), tuple(steps), not others)
         return scatter if all(map(scatter.leaves, around)) else None
@@ -278,6 +275,16 @@ class ScatteringTask:
         found = OnBox(box, {self.task.index: self.index}, may_split=wanted is not None)
         found.visit(walk_all(self.task.body.eqns) if wanted is None else self._makers_of(wanted))
         return found
+
+    def _pieces_of(self, sites: Iterable[Site]) -> list[Piece] | None:
+        """Returns the pieces of all sites, or None if one has none or they are too many."""
+        pieces: list[Piece] = []
+        for site in sites:
+            found = self._pieces(site, MOST_PIECES - len(pieces))
+            if found is None:
+                return None
+            pieces += found
+        return pieces
 
     def _pieces(self, site: Site, most: int) -> list[Piece] | None:
         """Returns the pieces of a site. What is asked of the remainder of one digit may make two digits of it, else it

@@ -20,7 +20,7 @@ from qdtrace.errors import TraceTypeError
 from qdtrace.trace.compat import Tracer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from jax import Array
 
@@ -62,7 +62,7 @@ def without_enums(value: T) -> T:
     return subclassed(value, _compared, _comparisons) if isinstance(value, Tracer) else value
 
 
-def subclassed(tracer: T, classes: dict[type, type], members: Callable[[type], dict[str, object]]) -> T:
+def subclassed(tracer: T, classes: dict[type, type], members: Callable[[type], Mapping[str, object]]) -> T:
     """Returns the same tracer, its class replaced by a subclass with more members; `classes` are those made so far."""
     kind = type(tracer)
     if kind not in classes:
@@ -78,16 +78,17 @@ def _is_number(aval: Any) -> bool:
 
 
 def _members(plain: type) -> dict[str, object]:
-    found: dict[str, object] = {"__neg__": lambda self: as_scalar(lax.neg(self)), "__hash__": plain.__hash__}
+    compared = _comparisons(plain)
+    found: dict[str, object] = {"__neg__": lambda self: as_scalar(lax.neg(self)), **compared}
     for name, (function, dtypes) in _OPERATORS.items():
-        inherited = getattr(plain, f"__{name}__")
-        found[f"__{name}__"] = _operator(function, dtypes, _without_enums(inherited) if name in _EQUAL else inherited)
+        method = f"__{name}__"
+        found[method] = _operator(function, dtypes, compared.get(method) or getattr(plain, method))
         if reflected := getattr(plain, f"__r{name}__", None):
             found[f"__r{name}__"] = _operator(lambda a, b, f=function: f(b, a), dtypes, reflected)
     return found
 
 
-def _comparisons(plain: type) -> dict[str, object]:
+def _comparisons(plain: type) -> dict[str, Callable[..., object]]:
     compared = {f"__{name}__": _without_enums(getattr(plain, f"__{name}__")) for name in _EQUAL}
     return {"__hash__": plain.__hash__, **compared}
 
