@@ -111,7 +111,6 @@ def test_results_of_elementwise_chains_reuse_memory():
     assert imported(lambda x: jnp.sin(x) * 2 + 1, LONG).count("cell") == 1
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
     "f",
     [
@@ -127,6 +126,7 @@ def test_scalars_of_several_products_are_stored_once(f):
     np.testing.assert_allclose(mapped(x), jax.vmap(lambda x: f(x, w))(x), rtol=1e-4, atol=1e-4)  # XLA sums otherwise
 
 
+@pytest.mark.full
 def test_many_long_functions_of_elements():
     f = lambda v: sum(i0e(v + k) for k in range(12))  # noqa: E731
     x = RNG.normal(size=(2, 256))

@@ -45,9 +45,8 @@ def test_records_of_every_width(width: int):
     assert ("gather" in text) is (width > 9 and width % 4 > 0)
 
 
-@pytest.mark.parametrize(("width", "most"), [(2, 4), (3, 18), (4, 16), (6, 48), (8, 48), (16, 128)])
-def test_shuffles_of_records(width: int, most: int):
-    """Records of 2 n elements are halves of n: a load and a store of all of 16 take 64 shuffles each, and not 240."""
+def text_of_reversed_records(width: int) -> str:
+    """Returns LLVM's text of a task that stores the elements of records in reverse, by vectors of 16."""
     x, y = ref_var(F32, (N, width), "x"), ref_var(F32, (N, width), "y")
 
     def body(b: Builder, i: Var) -> None:
@@ -55,7 +54,13 @@ def test_shuffles_of_records(width: int, most: int):
             b.store(y, b.load(x, i, i32(c)), i, i32(width - 1 - c))
 
     made = program([x, y], task(N, body), [y])
-    text = emit_task(made.tasks[0], Target.named("avx512"), EmitOptions(vectors=1)).text
+    return emit_task(made.tasks[0], Target.named("avx512"), EmitOptions(vectors=1)).text
+
+
+@pytest.mark.parametrize(("width", "most"), [(2, 4), (3, 18), (4, 16), (6, 48), (8, 48), (16, 128)])
+def test_shuffles_of_records(width: int, most: int):
+    """Records of 2 n elements are halves of n: a load and a store of all of 16 take 64 shuffles each, and not 240."""
+    text = text_of_reversed_records(width)
     shuffles = text.count("shufflevector <16 x float>")
     assert shuffles <= 2 * most  # whole vectors, and the rest
 
@@ -63,14 +68,7 @@ def test_shuffles_of_records(width: int, most: int):
 @pytest.mark.parametrize(("width", "lengths"), [(20, (16, 4)), (40, (16, 16, 8)), (44, (16, 16, 8, 4))])
 def test_rows_are_turned_by_one_function_of_a_length(width: int, lengths: tuple[int, ...]):
     """Of a length that a task turns several times there is one text; rows of 16 are turned by calls then."""
-    x, y = ref_var(F32, (N, width), "x"), ref_var(F32, (N, width), "y")
-
-    def body(b: Builder, i: Var) -> None:
-        for c in range(width):
-            b.store(y, b.load(x, i, i32(c)), i, i32(width - 1 - c))
-
-    made = program([x, y], task(N, body), [y])
-    text = emit_task(made.tasks[0], Target.named("avx512"), EmitOptions(vectors=1)).text
+    text = text_of_reversed_records(width)
     for length in (16, 8, 4):
         for what in ("load", "store"):
             name = f"@qd_{what}_some_16x{length}xfloat("
