@@ -6,6 +6,7 @@ access whose index is in range, so arithmetic may wrap. Larger arrays take the e
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lowering.llvm.types import BYTES, MEMORY, REGISTER
@@ -85,7 +86,9 @@ def _sum(f: Frame, form: Form) -> str:
     for term, coefficient in form.terms.items():
         value = _term_value(f, term)
         if coefficient != 1:
-            value = f.text.op(f"mul i64 {value}, {coefficient}")
+            value = f.cached(
+                ("times", value, coefficient), partial(f.text.op, f"mul i64 {value}, {coefficient}")
+            )
         total = f.text.op(f"add i64 {total}, {value}") if total else value
     if form.constant:
         total = f.text.op(f"add i64 {total}, {form.constant}") if total else str(form.constant)

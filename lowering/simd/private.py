@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lowering.llvm import private
-from lowering.llvm.addresses import first_element
+from lowering.llvm.addresses import MODULAR, ahead, first_element
 from lowering.llvm.descriptions import PrivateMemory
 from lowering.llvm.types import PRIVATE, kept_bytes
 from lowering.simd.transfers import gather, kept_apart, scatter
+from qdtrace.analysis.index.affine import Form
 from qdtrace.ir.program import Literal, ref_type
 
 if TYPE_CHECKING:
@@ -30,14 +31,22 @@ def allocate(f: LaneFrame, eqn: Eqn) -> None:
 
 def _element(f: LaneFrame, ref: PrivateMemory, indices: Sequence[Atom], v: int) -> str:
     """Returns a pointer to vector v of an element at uniform indices."""
-    kind = f.lanes.of(PRIVATE[ref.type.dtype])
-    form = f.facts.forms.address(ref.type, indices)
-    element = first_element(f, form, ref.type.size)
+    kind, form = PRIVATE[ref.type.dtype], f.facts.forms.address(ref.type, indices)
+    base, after = form, 0
     if not form.terms:
-        return f.text.op(f"getelementptr {kind}, ptr {ref.pointer}, i64 {int(element) * f.vectors + v}")
-    scaled = f.text.op(f"mul i64 {element}, {f.vectors}") if f.vectors > 1 else element
-    moved = f.text.op(f"add i64 {scaled}, {v}") if v else scaled
-    return f.text.op(f"getelementptr {kind}, ptr {ref.pointer}, i64 {moved}")
+        after = int(first_element(f, form, ref.type.size))
+    elif abs(form.constant) + ref.type.size < MODULAR:
+        base, after = Form(form.terms), form.constant
+
+    def make() -> str:
+        element = first_element(f, base, ref.type.size)
+        scaled = f.text.op(f"mul i64 {element}, {f.vectors}") if f.vectors > 1 else element
+        return f.text.op(f"getelementptr {f.lanes.of(kind)}, ptr {ref.pointer}, i64 {scaled}")
+
+    # elements that are a constant apart have their distance in the instruction that loads or stores
+    pointer = f.cached(("private", ref.pointer, base.key), make) if form.terms else ref.pointer
+    distance = (after * f.vectors + v) * f.width
+    return f.cached(("private", pointer, distance), lambda: ahead(f, kind, pointer, distance))
 
 
 def _pointers(f: LaneFrame, ref: PrivateMemory, indices: Sequence[Atom], v: int) -> str:

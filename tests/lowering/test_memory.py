@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from lowering.llvm.options import EmitOptions
 from lowering.llvm.target import Target
 from lowering.simd.emit import emit_task
 from qdtrace.ir.builder import Builder, ref_var
@@ -199,6 +200,36 @@ def test_gather_in_two_dimensions():
 
     made = program([*refs, table], task(N, body), [y])
     agrees(made, [*arguments(N), np.arange(60, dtype=np.float32).reshape(6, 10)])
+
+
+NEAR = """program p(x: ref[f32,40], y: ref[f32,40])
+  range_for i in 0:i32 : 40:i32
+    c: cell[f32,40] = cell[dtype=f32, shape=(40)]
+    for j in 0:i32 : 40:i32 : 1:i32
+      a: f32 = load x j
+      store c a j
+    for k in 3:i32 : 37:i32 : 1:i32
+      before: i32 = sub k 3:i32
+      after: i32 = add k 2:i32
+      u: f32 = load c before
+      v: f32 = load c k
+      w: f32 = load c after
+      s: f32 = sub u v
+      t: f32 = sub w s
+      store c t k
+    z: f32 = load c i
+    store y z i
+  return y
+"""
+
+
+@pytest.mark.parametrize("vectors", [1, 2])
+def test_private_elements_a_constant_apart_have_one_address(vectors: int):
+    made = parse_program(NEAR)
+    agrees(made, [np.arange(40, dtype=np.float32) ** 2, np.zeros(40, np.float32)], vectors=(vectors,))
+    text = emit_task(made.tasks[0], Target.named("avx512"), EmitOptions(vectors=vectors)).text
+    numbers = [line for line in text.splitlines() if " = mul i64 " in line]
+    assert len(numbers) == 2 * (vectors - 1)  # one in each loop
 
 
 @pytest.mark.full
