@@ -179,16 +179,19 @@ def is_jaxpr(value: object) -> TypeGuard[AnyJaxpr]:
 def inner_jaxprs(eqn: JaxprEqn) -> Iterator[AnyJaxpr]:
     """Yields every jaxpr among the parameters of an equation."""
     for value in eqn.params.values():
-        if value is None or value.__class__ in (bool, int, str):
+        if value.__class__ in _PLAIN:
             continue  # most parameters are told from jaxprs quickly
         for one in value if isinstance(value, (tuple, list)) else (value,):
-            if is_jaxpr(one):
+            if one.__class__ not in _PLAIN and is_jaxpr(one):
                 yield one
+
+
+_PLAIN = frozenset((bool, int, float, str, type(None), np.dtype, *{np.dtype(c).__class__ for c in "?bhilBHILefdFD"}))
 
 
 def holds_jaxpr(eqn: JaxprEqn) -> bool:
     """Returns whether an equation has a jaxpr among its parameters."""
-    return next(inner_jaxprs(eqn), None) is not None
+    return bool(eqn.params) and next(inner_jaxprs(eqn), None) is not None
 
 
 def settings_of(eqn: JaxprEqn) -> AbstractContextManager[object]:
@@ -411,8 +414,9 @@ def all_eqns(eqns: Iterable[JaxprEqn]) -> Iterator[JaxprEqn]:
     """Yields equations, and those of the jaxprs inside of them."""
     for eqn in eqns:
         yield eqn
-        for inner in inner_jaxprs(eqn):
-            yield from all_eqns(open_jaxpr(inner).eqns)
+        if eqn.params:  # arithmetic has none
+            for inner in inner_jaxprs(eqn):
+                yield from all_eqns(open_jaxpr(inner).eqns)
 
 
 def map_eqns(jaxpr: AnyJaxpr, change: Callable[[Sequence[JaxprEqn]], Sequence[JaxprEqn]]) -> AnyJaxpr:

@@ -62,9 +62,10 @@ def matrix_multiplications(eqn: JaxprEqn) -> int:
 def executed(eqns: Iterable[JaxprEqn], times: int = 1) -> Iterator[tuple[JaxprEqn, int]]:
     """Yields each equation that holds no jaxpr, those of loops and calls too, with how often it runs, or a guess."""
     for eqn in eqns:
-        if not compat.holds_jaxpr(eqn):
+        found = [*compat.inner_jaxprs(eqn)] if eqn.params else ()
+        if not found:
             yield eqn, times
-        for inner in compat.inner_jaxprs(eqn):
+        for inner in found:
             yield from executed(compat.open_jaxpr(inner).eqns, times * trips_of(eqn))
 
 
