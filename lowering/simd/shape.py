@@ -10,6 +10,7 @@ from lowering.simd.critical_path import cycles, vectors_to_fill
 from lowering.simd.divergence.one_lane import GATHERED, one_lane_is_faster
 from lowering.simd.divergence.refill import find_refill
 from lowering.simd.inner.choice import along_one_lane, choose_inner
+from lowering.simd.inner.facts import inner_loops
 from lowering.simd.lane_facts import LaneFacts, is_quiet
 from lowering.simd.rows import find_row
 from lowering.simd.strips import in_strips
@@ -86,14 +87,15 @@ def choose_shape(lanes: LaneFacts, target: Target, options: EmitOptions, sums: S
     width = max(2, target.vector_bits // lanes.element_bits)
     while width > 2 and (lanes.cached_bytes * width > PRIVATE_BUDGET or facts.private_bytes * width > STREAMED_BUDGET):
         width //= 2
-    along = along_one_lane(lanes, sums, target, options.fast_math) if sums is not None else {}
+    loops = inner_loops(facts, sums, options.fast_math) if sums is not None else {}
+    along = along_one_lane(loops.values(), target)
     if trip_count(facts.task.start, facts.task.stop) == 1 and not (options.vectorize or wanted):
         return Shape(1, 1, None, f"one iteration{_lengths(along)}", {loop.eqn: loop for loop in along})
     if _one_lane(lanes, target, options, width, {loop.eqn: cycles for loop, cycles in along.items()}):
         how = f"one lane at a time{_lengths(along)}: vectors would wait in nested loops, branches and gathers"
         return Shape(1, 1, None, how, {loop.eqn: loop for loop in along})
     if sums is not None and not (options.vectorize or wanted):
-        inner = choose_inner(lanes, sums, target, width, options.fast_math)
+        inner = choose_inner(lanes, loops, target, width)
         if inner:
             return Shape(1, 1, None, f"one iteration at a time{_lengths(inner.values())}", inner)
     in_registers = sums is not None and bool(sums.of(Where.REGISTERS))

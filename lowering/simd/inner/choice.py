@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from lowering.simd.critical_path import LATENCY, PORTS, cycles
 from lowering.simd.divergence.one_lane import GATHERED, LOADED, SCALAR_PORTS, SCATTERED
-from lowering.simd.inner.facts import InnerLoop, inner_loops
 from lowering.simd.lane_facts import LaneFacts
 from lowering.simd.strips import SHORTEST, strips_of, walks_records
 from qdtrace.analysis.cost import GUESS, operations
@@ -27,11 +26,11 @@ from qdtrace.ir.types import DType
 from qdtrace.ir.walk import is_innermost, is_rare, used_vars, walk_inside
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from lowering.llvm.facts import TaskFacts
     from lowering.llvm.target import Target
-    from lowering.plan.sums import Sums
+    from lowering.simd.inner.facts import InnerLoop
     from qdtrace.ir.program import Block, Eqn
 
 LIGHT_BODY = 40
@@ -57,22 +56,22 @@ FAR = 1 << 15
 
 
 def choose_inner(
-    lanes: LaneFacts, sums: Sums, target: Target, width: int, reassociates: bool
+    lanes: LaneFacts, loops: Mapping[Eqn, InnerLoop], target: Target, width: int
 ) -> Mapping[Eqn, InnerLoop]:
-    """Returns the loops along which a task runs in vectors, none where lanes of `width` iterations are faster."""
-    if lanes.divergent_loops or not lanes.facts.has_loops:
+    """Returns those of the inner loops along which a task runs in vectors, none where lanes of `width` iterations are
+    faster."""
+    if lanes.divergent_loops or not loops:
         return {}
-    found = {e: _in_vectors(loop, target) for e, loop in inner_loops(lanes.facts, sums, reassociates).items()}
-    if not found:
-        return {}
+    found = {e: _in_vectors(loop, target) for e, loop in loops.items()}
     estimate = _one_of_each_nest(_Estimate(lanes, width, found, target, strips_of(lanes, width)))
     return estimate.loops if is_faster(estimate) else {}
 
 
-def along_one_lane(lanes: LaneFacts, sums: Sums, target: Target, reassociates: bool) -> dict[InnerLoop, float]:
-    """Returns the loops that run in vectors where a task runs one lane at a time, with the cycles of each."""
+def along_one_lane(loops: Iterable[InnerLoop], target: Target) -> dict[InnerLoop, float]:
+    """Returns those of the inner loops that run in vectors where a task runs one lane at a time, with the cycles of
+    each."""
     found: dict[InnerLoop, float] = {}
-    for loop in inner_loops(lanes.facts, sums, reassociates).values():
+    for loop in loops:
         if not is_innermost(loop.eqn):  # scalar code has its vectors in the loops inside
             continue
         taken = _in_vectors(loop, target)
