@@ -65,6 +65,20 @@ def _of(numbers: Sequence[Any], shape: tuple[int, ...], dtype: Any) -> Entries:
     return Entries(made.reshape(shape), dtype)
 
 
+def entries_of(rows: Sequence[Sequence[Any]]) -> Entries:
+    """Returns the entries of a matrix, given its rows of numbers."""
+    numbers = [x for row in rows for x in row]
+    return _of(numbers, (len(rows), len(rows[0])), numbers[0].dtype)
+
+
+def with_pair(a: Entries, rows: Sequence[Sequence[Any]], p: int, q: int) -> Entries:
+    """Returns a matrix with columns p and q replaced, given their rows."""
+    numbers = a.numbers.copy()
+    for i, pair in enumerate(rows):
+        numbers[i, p], numbers[i, q] = pair
+    return Entries(numbers, a.dtype)
+
+
 def short(a: Any) -> Any:
     """Returns a matrix whose steps are written out as entries, any other as it is."""
     return apart(a) if is_short(a) else a

@@ -6,8 +6,10 @@ in a fixed number of sweeps, so that all lanes take the same path.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -15,6 +17,7 @@ from qdtrace.decompositions.entries import (
     UNROLLED,
     apart,
     at,
+    entries_of,
     is_short,
     loops,
     put,
@@ -22,6 +25,7 @@ from qdtrace.decompositions.entries import (
     short,
     whole,
     with_columns,
+    with_pair,
 )
 from qdtrace.decompositions.householder import product, triangle
 from qdtrace.decompositions.linalg import conj, largest_part, squared
@@ -84,6 +88,21 @@ def _products(each: Each, a: Any, p: Any, q: Any) -> tuple[Any, Any]:
     zero = jnp.zeros((), real_dtype(a))
     product, first, second = each(0, a.shape[0], entry, (jnp.zeros((), a.dtype), zero, zero))
     return product, second - first
+
+
+def _rotated(each: Each, p: Any, q: Any, a: Any, v: Any) -> tuple[Any, Any]:
+    """Rotates columns p and q of both matrices until those of the first one are orthogonal."""
+    product, difference = _products(each, a, p, q)
+    size, direction = _phase(product)
+    c, s, _ = _rotation(difference, 2 * size)
+    return _turn(each, a, p, q, c, s, direction), _turn(each, v, p, q, c, s, direction)
+
+
+@partial(jax.jit, inline=True)  # all pairs of columns have one trace
+def _rotated_pair(a: Any, v: Any) -> tuple[Any, Any]:
+    """Rotates the only two columns of both matrices, which are rows of numbers."""
+    a, v = _rotated(loops(True), 0, 1, entries_of(a), entries_of(v))
+    return a.numbers.tolist(), v.numbers.tolist()
 
 
 def _sorted_columns(key: Any, *matrices: Any) -> list[Any]:
@@ -211,11 +230,10 @@ def _tall_svd(a: Any, full: bool, vectors: bool) -> tuple[Any, Any, Any]:
     each = loops(is_short(a))
 
     def rotate(p: Any, q: Any, state: Any) -> Any:
-        a, v = state
-        product, difference = _products(each, a, p, q)
-        size, direction = _phase(product)
-        c, s, _ = _rotation(difference, 2 * size)
-        return _turn(each, a, p, q, c, s, direction), _turn(each, v, p, q, c, s, direction)
+        if not is_short(a):
+            return _rotated(each, p, q, *state)
+        first, second = _rotated_pair(*(m.numbers[:, [p, q]].tolist() for m in state))
+        return with_pair(state[0], first, p, q), with_pair(state[1], second, p, q)
 
     def sweep(_: Any, state: Any) -> Any:
         a, v = _pairs(each, n, rotate, (as_entries(state[0]), as_entries(state[1])))
