@@ -5,5 +5,8 @@ from qdtrace.algorithms.combining import reduce_by_key, scan
 from qdtrace.algorithms.grids import Grid, grid
 from qdtrace.algorithms.packing import compact, segments
 from qdtrace.algorithms.sorting import argsort, sort
+from qdtrace.trace.pushes.append import append
 
-__all__ = ["Boxes", "Grid", "argsort", "boxes", "compact", "grid", "reduce_by_key", "scan", "segments", "sort"]
+__all__ = [
+    "Boxes", "Grid", "append", "argsort", "boxes", "compact", "grid", "reduce_by_key", "scan", "segments", "sort",
+]  # fmt: skip

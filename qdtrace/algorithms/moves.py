@@ -7,10 +7,9 @@ digit are copied to where they belong: what is written depends on no thread, so 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from qdtrace.algorithms.rows import in_steps
@@ -20,60 +19,20 @@ from qdtrace.trace.local import local
 from qdtrace.trace.loops import ndrange
 from qdtrace.trace.loops import range as qd_range
 
+if TYPE_CHECKING:
+    from qdtrace.algorithms.digits import Digit
+    from qdtrace.algorithms.spread import SpreadDigit
+
 PART_BYTES = 1 << 18
 """Bytes of words of a part: the second cache holds it twice."""
 STEP = 4
 """Elements of one step of a loop: whether the call should end is asked once."""
 
 
-def unsigned_of(dtype: Any) -> Any:
-    """Returns the unsigned dtype of a dtype's size."""
-    return jnp.dtype(f"uint{8 * jnp.dtype(dtype).itemsize}")
-
-
-def ordered_bits(keys: Any) -> Any:
-    """Returns unsigned numbers of the keys' size that are in the order of keys.
-
-    Zeros are equal, NaNs are equal and behind all other numbers, as in `jax.lax.sort`. Numbers below the smallest
-    normal one keep their order, which XLA's comparisons of floats lose on a CPU.
-    """
-    return _ordered(lax.bitcast_convert_type(keys, unsigned_of(keys.dtype)), keys.dtype)
-
-
-def _ordered(bits: Any, dtype: Any) -> Any:
-    """Returns numbers in the order of keys of a dtype, of their bits."""
-    if jnp.issubdtype(dtype, jnp.unsignedinteger):
-        return bits
-    sign = bits.dtype.type(1 << (8 * bits.dtype.itemsize - 1))
-    if jnp.issubdtype(dtype, jnp.signedinteger):
-        return bits ^ sign
-    magnitude = bits & ~sign
-    infinity = np.array(np.inf, dtype).view(bits.dtype)[()]
-    number = jnp.where((bits == magnitude) | (magnitude == 0), magnitude | sign, ~bits)
-    return jnp.where(magnitude > infinity, ~bits.dtype.type(0), number)
-
-
-class Digit(NamedTuple):
-    """Neighbouring bits of keys' numbers."""
-
-    order: Any
-    """The dtype in whose order the numbers are."""
-    unsigned: Any
-    """The dtype of keys' bits, which words of buffers may be wider than."""
-    shift: int
-    width: int
-
-    def of(self, word: Any) -> Any:
-        """Returns the digit of a key's bits, as i32."""
-        number = _ordered(word.astype(self.unsigned), self.order)
-        kind = number.dtype.type
-        return ((number >> kind(self.shift)) & kind((1 << self.width) - 1)).astype(jnp.int32)
-
-
 class Move:
     """Moves words of keys, with their places behind them if a row has two, in the stable order of a digit."""
 
-    def __init__(self, source: Any, target: Any, digit: Digit) -> None:
+    def __init__(self, source: Any, target: Any, digit: Digit | SpreadDigit) -> None:
         """Takes where words come from and go to.
 
         Args:
@@ -93,13 +52,14 @@ class Move:
         """Counts digits of the first `parts` parts; keys of more than `limit` bits fail, unless that is None."""
         counts = self.counts
         for r, p in ndrange(self.rows, parts, name="sort_count"):
+            digit = self.digit.of_row(r)
             for d in qd_range(self.digits):
                 counts[r, p, d] = 0
             for j in in_steps(p * self.length, jnp.minimum((p + 1) * self.length, self.n), STEP):
                 word = word_of(self.source, r, j, self.digit, self.word_type)
                 if limit is not None:
                     check(word >> limit == 0, f"a key that bits={limit} does not hold: give more, or leave bits= out")
-                d = self.digit.of(word)
+                d = digit.of(word)
                 counts[r, p, d] = counts[r, p, d] + 1
 
     def find_places(self, parts: Any) -> None:
@@ -115,6 +75,7 @@ class Move:
         """Moves the words of the first `parts` parts."""
         width = self.width
         for r, p in ndrange(self.rows, parts, name="sort_move"):
+            digit = self.digit.of_row(r)
             own = local(jnp.zeros(self.length * width, self.word_type))
             place, total = local(jnp.zeros(self.digits, jnp.int32)), local(0, jnp.int32)
             for d in qd_range(self.digits):
@@ -122,7 +83,7 @@ class Move:
                 total.value = total.value + self.counts[r, p, d]
             for j in in_steps(p * self.length, jnp.minimum((p + 1) * self.length, self.n), STEP):
                 word = word_of(self.source, r, j, self.digit, self.word_type)
-                d = self.digit.of(word)
+                d = digit.of(word)
                 at = place[d]
                 place[d] = at + 1
                 own[at * width] = word
@@ -141,7 +102,7 @@ def length_of(target: Any, word: Any) -> int:
     return PART_BYTES // ((target.shape[2] if target.ndim == 3 else 1) * jnp.dtype(word).itemsize)
 
 
-def word_of(source: Any, r: Any, j: Any, digit: Digit, word_type: Any) -> Any:
+def word_of(source: Any, r: Any, j: Any, digit: Digit | SpreadDigit, word_type: Any) -> Any:
     """Returns the bits of a key, of keys or of words."""
     if source.ndim == 3:
         return source[r, j, 0]

@@ -13,8 +13,10 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+from qdtrace.algorithms.digits import Digit, unsigned_of
 from qdtrace.algorithms.first_digit import FIRST_BITS, by_first_digit, is_long
-from qdtrace.algorithms.moves import Digit, Move, unsigned_of
+from qdtrace.algorithms.moves import Move
+from qdtrace.algorithms.spread import spread_digit
 from qdtrace.api import jit
 from qdtrace.trace.allocation import empty
 from qdtrace.trace.loops import ndrange
@@ -44,7 +46,11 @@ def _sort(keys: Any, *, ordered: bool, bits: int | None) -> list[Any]:
     last = buffers[(passes - 1) % 2] if ordered else out
     is_done = None
     if passes > 2 and not ordered and is_long(keys.shape[1], last, word):  # with places it takes as long
-        is_done = by_first_digit(keys, last, Digit(order, unsigned, wanted - FIRST_BITS, FIRST_BITS), limit_of_keys)
+        if order == unsigned:
+            digit = Digit(order, unsigned, wanted - FIRST_BITS, FIRST_BITS)
+        else:
+            digit = spread_digit(keys, order, unsigned, FIRST_BITS)
+        is_done = by_first_digit(keys, last, digit, limit_of_keys)
     for k, (first, end) in enumerate(itertools.pairwise(starts)):
         digit = Digit(order, unsigned, first, end - first)
         source = keys if k == 0 else buffers[(k - 1) % 2]

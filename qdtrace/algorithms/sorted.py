@@ -15,7 +15,7 @@ from jax import lax
 from jax.interpreters import ad
 
 from qdtrace.algorithms.arguments import compiled
-from qdtrace.algorithms.moves import ordered_bits
+from qdtrace.algorithms.digits import ordered_bits
 from qdtrace.algorithms.radix import sort_rows
 from qdtrace.trace import compat
 from qdtrace.trace.importer import def_import_rule

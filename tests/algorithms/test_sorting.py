@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,9 @@ import qdtrace as qd
 from qdtrace.algorithms import first_digit, moves, radix
 from qdtrace.algorithms.radix import sort_rows
 from qdtrace.algorithms.sorted import LEAST
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SPECIAL = [np.nan, -np.nan, 0.0, -0.0, np.inf, -np.inf, 1e-40, -1e-40]
 DTYPES = ["float32", "int32", "uint8", "int8", "int16", "uint16", "uint32", "bfloat16", "float16"]
@@ -95,6 +98,39 @@ def test_long_rows_are_sorted_by_their_first_digit(dtype: str, ordered: bool, mo
         keys[0, 2001] = 1 << 22
         with pytest.raises(qd.CheckError, match="a key that bits=22 does not hold"):
             jax.block_until_ready(sort(keys, ordered=False, bits=22))
+
+
+NEAR: dict[str, Callable[[np.random.Generator], Any]] = {
+    "normal": lambda rng: rng.standard_normal(2003) * 1e4,
+    "uniform": lambda rng: rng.integers(0, 10**4, 2003),
+    "one value": lambda rng: np.full(2003, 7),
+    "ends": lambda rng: rng.choice([-np.inf, np.inf, np.nan, -0.0, 0.0, 1e-42, -1e-42, 1.0, 2.0], 2003),
+    "huge": lambda rng: rng.choice([-3e38, 3e38, -1e-38, 1e-38, np.inf, -np.inf], 2003) * rng.random(2003),
+    "no number": lambda rng: np.full(2003, np.nan),
+    "an outlier": lambda rng: np.append(rng.standard_normal(2002), 1e30),
+}
+"""Keys that are near each other, or have values at the ends of what there is."""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("dtype", ["float32", "int32", "float64", "int64"])
+def test_keys_near_each_other_are_sorted_by_pieces(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moves, "PART_BYTES", 1024 * np.dtype(dtype).itemsize // 4)
+    monkeypatch.setattr(radix, "FIRST_BITS", 5)
+    monkeypatch.setattr(first_digit, "FIRST_BITS", 5)
+    monkeypatch.setattr(first_digit, "SHORTEST", 1)
+    sort: Any = qd.jit(radix.sort_rows.__wrapped__, static_argnames=("ordered", "bits"), options=OPTIONS)
+    info = np.iinfo(dtype) if np.dtype(dtype).kind == "i" else None
+    with jax.enable_x64(True), np.errstate(invalid="ignore", over="ignore"):
+        for kind, draw in NEAR.items():
+            keys = np.stack([draw(np.random.default_rng(seed)) for seed in range(2)])
+            if info:
+                keys = np.clip(np.nan_to_num(keys, posinf=info.max, neginf=info.min), info.min, info.max // 2)
+            keys = keys.astype(dtype)
+            (found,) = sort(jnp.asarray(keys), ordered=False, bits=None)
+            places = np.stack([by_numpy(row) for row in keys])
+            wanted = np.take_along_axis(keys, places, 1)
+            assert np.asarray(found).tobytes() == wanted.tobytes(), kind
 
 
 @pytest.mark.full

@@ -21,6 +21,7 @@ Q("scan", lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1]), (P(6), P(6)))
 Q("reduce_by_key", I(6, low=0, high=3, dtype=np.int16), P(6))
 Q("reduce_by_key", B(6), I(6, 2), jnp.maximum, 4)
 Q("segments", Operand(lambda _, number: np.sort(I(6, low=0, high=4).draw(_, number), axis=-1)), 4)
+Q.without("append", "room for results of unknown length, between loops: its `push` runs in loops")
 Q.without("boxes", "sorts with checks: between loops; its searches, `near`, `closest`, `ray`, run in lanes")
 Q.without("grid", "a task of its own sorts the points: between loops; its loop, `grid.near`, runs in lanes")
 
