@@ -20,6 +20,7 @@ from lowering.simd.accumulation.tiles import emit_outer_product
 from lowering.simd.carries import LaneCarries
 from lowering.simd.descriptions import Mask
 from lowering.simd.divergence.counted import counts_alike, emit_counted
+from lowering.simd.divergence.quiet import emit_quiet
 from lowering.simd.lane_facts import is_quiet
 from lowering.simd.live_lanes import LiveLanes
 from qdtrace.analysis.branches import runs_both
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lowering.simd.frame import LaneFrame
-
-QUIET_STEPS = 8
-"""Iterations of a quiet loop between tests whether a lane is live."""
 
 
 def emit_if(f: LaneFrame, eqn: Eqn) -> None:
@@ -190,12 +188,14 @@ def emit_while(f: LaneFrame, eqn: Eqn) -> None:
 def _divergent_while(f: LaneFrame, eqn: Eqn) -> None:
     """Emits a `while` whose mask of live lanes narrows until none is left.
 
-    Uniform parts of the condition are scalar branches. Quiet loops test only now and then whether a lane is live: their
-    useless iterations cost less than the tests. Lanes that are refilled carry whether they are live, and count that.
+    Uniform parts of the condition are scalar branches. Lanes that are refilled carry whether they are live, and count
+    that.
     """
     text, (test, body) = f.text, eqn.blocks
-    quiet = is_quiet(eqn)
     common, own = _conjuncts(f, test)
+    if is_quiet(eqn):
+        emit_quiet(f, eqn, common, own)
+        return
     counted = [e.invars[0] for e in test.eqns if e.primitive is LANE_COUNT]
     flag = next((n for n, p in enumerate(test.params) if own == counted == [p]), None)
     carries = LaneCarries(f, eqn, eqn.invars, body.params, flag)
@@ -205,10 +205,9 @@ def _divergent_while(f: LaneFrame, eqn: Eqn) -> None:
     text.jump(loop)
     text.begin(loop)
     phis = Phis(f, before)
-    counter = phis.add("i32", "0") if quiet else ""
     live = entered.carried(phis) if flag is None else entered
     carries.open(phis)
-    with f.region(live.mask(nonempty=not quiet) if flag is None else f.mask):
+    with f.region(live.mask() if flag is None else f.mask):
         carries.bind(test.params)
         f.emit(test.eqns)
         held = carries.flat()
@@ -217,42 +216,24 @@ def _divergent_while(f: LaneFrame, eqn: Eqn) -> None:
                 live = live.narrowed(f.vectors_of(condition))
         else:
             live = carries.live
-        anybody = [] if quiet else [live.any() if flag is None else f.any(f.vectors_of(own[0]))]
-        goes_on = [f.scalar_of(c) for c in common] + anybody
-        tested = text.label
-        text.branch(_all(f, goes_on), inside, done)
+        anybody = live.any() if flag is None else f.any(f.vectors_of(own[0]))
+        text.branch(_all(f, [*map(f.scalar_of, common), anybody]), inside, done)
         text.begin(inside)
-        mask = live.mask(nonempty=not quiet)
+        mask = live.mask()
         with f.region(mask):
             carries.bind(body.params)
             f.emit(body.eqns)
             carries.step_in(body, mask)
-            after = [*(live.registers if flag is None else ()), *carries.flat()]
-    if not quiet:
         poll_in(f, eqn)
-        phis.close(after, text.label)
-        text.jump(loop)
-        text.begin(done)
-        carries.finish(held)
-        return
-    steps = text.op(f"add i32 {counter}, 1")
-    latch, asks = text.label, text.fresh_label("asks")
-    text.branch(text.op(f"icmp eq i32 {text.op(f'and i32 {steps}, {QUIET_STEPS - 1}')}, 0"), asks, loop)
-    text.begin(asks)
-    poll_in(f, eqn)
-    asked = text.label
-    text.branch(live.any(), loop, done)
-    phis.close([steps, *after], latch, asked)
+    phis.close([*(live.registers if flag is None else ()), *carries.flat()], text.label)
+    text.jump(loop)
     text.begin(done)
-    found: list[str] = []
-    for type_, first, value in zip(carries.flat_types(), held, carries.flat(), strict=True):
-        found.append(text.op(f"phi {type_} [ {first}, %{tested} ], [ {value}, %{asked} ]"))
-    carries.finish(found)
+    carries.finish(held)
 
 
 def _all(f: LaneFrame, conditions: list[str]) -> str:
     """Returns whether all scalar conditions hold."""
-    return reduce(lambda a, b: f.text.op(f"and i1 {a}, {b}"), conditions) if conditions else "true"
+    return reduce(lambda a, b: f.text.op(f"and i1 {a}, {b}"), conditions)
 
 
 def _conjuncts(f: LaneFrame, test: Block) -> tuple[list[Atom], list[Atom]]:
