@@ -6,7 +6,6 @@ ends when no lane is live. Values that an inactive lane computes are never used 
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import TYPE_CHECKING
 
 from lowering.llvm import control
@@ -217,7 +216,7 @@ def _divergent_while(f: LaneFrame, eqn: Eqn) -> None:
         else:
             live = carries.live
         anybody = live.any() if flag is None else f.any(f.vectors_of(own[0]))
-        text.branch(_all(f, [*map(f.scalar_of, common), anybody]), inside, done)
+        text.branch(f.all_hold([*map(f.scalar_of, common), anybody]), inside, done)
         text.begin(inside)
         mask = live.mask()
         with f.region(mask):
@@ -229,11 +228,6 @@ def _divergent_while(f: LaneFrame, eqn: Eqn) -> None:
     text.jump(loop)
     text.begin(done)
     carries.finish(held)
-
-
-def _all(f: LaneFrame, conditions: list[str]) -> str:
-    """Returns whether all scalar conditions hold."""
-    return reduce(lambda a, b: f.text.op(f"and i1 {a}, {b}"), conditions)
 
 
 def _conjuncts(f: LaneFrame, test: Block) -> tuple[list[Atom], list[Atom]]:

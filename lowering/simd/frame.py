@@ -282,6 +282,10 @@ class LaneFrame(Frame):
 
         return rank
 
+    def all_hold(self, conditions: Sequence[str]) -> str:
+        """Returns whether all of some scalar conditions hold."""
+        return reduce(lambda a, b: self.text.op(f"and i1 {a}, {b}"), conditions) if conditions else "true"
+
     def where_active(self, condition: str) -> str:
         """Returns a condition (i1) that is false if no lane is active."""
         mask = self.mask

@@ -13,7 +13,6 @@ after vector (`vector_order`).
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import TYPE_CHECKING
 
 from lowering.llvm.carries import Phis
@@ -44,7 +43,7 @@ def emit_quiet(f: LaneFrame, eqn: Eqn, common: Sequence[Atom], own: Sequence[Ato
         for param, registers in zip(test.params, values, strict=True):
             f.bind(param, registers)
         f.emit(needed)
-        return reduce(lambda a, b: text.op(f"and i1 {a}, {b}"), map(f.scalar_of, common)) if common else "true"
+        return f.all_hold([*map(f.scalar_of, common)])
 
     loop, asks, done = text.fresh_label("while"), text.fresh_label("asks"), text.fresh_label("done")
     with f.region():
