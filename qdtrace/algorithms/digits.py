@@ -20,10 +20,10 @@ def ordered_bits(keys: Any) -> Any:
     Zeros are equal, NaNs are equal and behind all other numbers, as in `jax.lax.sort`. Numbers below the smallest
     normal one keep their order, which XLA's comparisons of floats lose on a CPU.
     """
-    return _ordered(lax.bitcast_convert_type(keys, unsigned_of(keys.dtype)), keys.dtype)
+    return ordered(lax.bitcast_convert_type(keys, unsigned_of(keys.dtype)), keys.dtype)
 
 
-def _ordered(bits: Any, dtype: Any) -> Any:
+def ordered(bits: Any, dtype: Any) -> Any:
     """Returns numbers in the order of keys of a dtype, of their bits."""
     if jnp.issubdtype(dtype, jnp.unsignedinteger):
         return bits
@@ -59,4 +59,4 @@ class Digit(NamedTuple):
 
     def number(self, word: Any) -> Any:
         """Returns the unsigned number of a key's bits."""
-        return _ordered(word.astype(self.unsigned), self.order)
+        return ordered(word.astype(self.unsigned), self.order)

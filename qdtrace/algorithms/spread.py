@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
-from qdtrace.algorithms.digits import Digit
+from qdtrace.algorithms.digits import ordered
 from qdtrace.trace.allocation import empty
 from qdtrace.trace.local import local
 from qdtrace.trace.loops import range as qd_range
@@ -56,7 +56,7 @@ class SpreadDigit(NamedTuple):
 
     def number(self, word: Any) -> Any:
         """Returns the unsigned number of a key's bits."""
-        return Digit(self.order, self.unsigned, 0, 0).number(word)
+        return ordered(word.astype(self.unsigned), self.order)
 
     def value(self, word: Any) -> Any:
         """Returns what a key's bits are, as f32, which is in the order of keys."""
