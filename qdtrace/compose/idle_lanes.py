@@ -75,7 +75,7 @@ def _may_fail(jaxpr: Jaxpr) -> bool:
         if (staged := eqn.params.get("staged")) is not None:
             if may_fail(walk_program(staged.program)) and may_fail(walk_program(staged.canonical)):
                 return True
-        elif eqn.primitive.name.startswith("qd_") or _calls(list(compat.inner_jaxprs(eqn))):
+        elif eqn.primitive.name.startswith("qd_") or _calls(compat.inner_jaxprs(eqn)):
             return True
     return False
 

@@ -93,7 +93,7 @@ def _dependent(closed: AnyJaxpr, moved: Mask) -> list[bool]:
 
 
 def _dependent_results(eqn: JaxprEqn, moved: Mask) -> Mask:
-    inner = list(compat.inner_jaxprs(eqn))
+    inner = compat.inner_jaxprs(eqn)
     if eqn.primitive is call_p:
         program = eqn.params["staged"].with_rules
         reached = derivation().dependent_variables(program, tuple(chosen(program.params[: len(moved)], moved)))

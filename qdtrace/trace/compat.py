@@ -176,14 +176,16 @@ def is_jaxpr(value: object) -> TypeGuard[AnyJaxpr]:
     return hasattr(value, "eqns") or hasattr(value, "jaxpr")
 
 
-def inner_jaxprs(eqn: JaxprEqn) -> Iterator[AnyJaxpr]:
-    """Yields every jaxpr among the parameters of an equation."""
+def inner_jaxprs(eqn: JaxprEqn) -> list[AnyJaxpr]:
+    """Returns every jaxpr among the parameters of an equation."""
+    found: list[AnyJaxpr] = []
     for value in eqn.params.values():
         if value.__class__ in _PLAIN:
             continue  # most parameters are told from jaxprs quickly
         for one in value if isinstance(value, (tuple, list)) else (value,):
             if one.__class__ not in _PLAIN and is_jaxpr(one):
-                yield one
+                found.append(one)
+    return found
 
 
 _PLAIN = frozenset((bool, int, float, str, type(None), np.dtype, *{np.dtype(c).__class__ for c in "?bhilBHILefdFD"}))
@@ -191,7 +193,7 @@ _PLAIN = frozenset((bool, int, float, str, type(None), np.dtype, *{np.dtype(c)._
 
 def holds_jaxpr(eqn: JaxprEqn) -> bool:
     """Returns whether an equation has a jaxpr among its parameters."""
-    return bool(eqn.params) and next(inner_jaxprs(eqn), None) is not None
+    return bool(inner_jaxprs(eqn))
 
 
 def settings_of(eqn: JaxprEqn) -> AbstractContextManager[object]:
@@ -414,9 +416,8 @@ def all_eqns(eqns: Iterable[JaxprEqn]) -> Iterator[JaxprEqn]:
     """Yields equations, and those of the jaxprs inside of them."""
     for eqn in eqns:
         yield eqn
-        if eqn.params:  # arithmetic has none
-            for inner in inner_jaxprs(eqn):
-                yield from all_eqns(open_jaxpr(inner).eqns)
+        for inner in inner_jaxprs(eqn):
+            yield from all_eqns(open_jaxpr(inner).eqns)
 
 
 def map_eqns(jaxpr: AnyJaxpr, change: Callable[[Sequence[JaxprEqn]], Sequence[JaxprEqn]]) -> AnyJaxpr:

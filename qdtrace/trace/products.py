@@ -62,7 +62,7 @@ def matrix_multiplications(eqn: JaxprEqn) -> int:
 def executed(eqns: Iterable[JaxprEqn], times: int = 1) -> Iterator[tuple[JaxprEqn, int]]:
     """Yields each equation that holds no jaxpr, those of loops and calls too, with how often it runs, or a guess."""
     for eqn in eqns:
-        found = [*compat.inner_jaxprs(eqn)] if eqn.params else ()
+        found = compat.inner_jaxprs(eqn)
         if not found:
             yield eqn, times
         for inner in found:

@@ -52,7 +52,7 @@ def zero_results(closed: AnyJaxpr, zeros: Iterable[bool]) -> list[bool]:
 
 
 def _of_eqn(eqn: JaxprEqn, given: Sequence[bool]) -> Sequence[bool]:
-    name, inner = eqn.primitive.name, list(compat.inner_jaxprs(eqn))
+    name, inner = eqn.primitive.name, compat.inner_jaxprs(eqn)
     if (called := compat.called_jaxpr(eqn)) is not None:
         return zero_results(called, given)
     if eqn.primitive is lax.cond_p:
