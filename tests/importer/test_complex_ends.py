@@ -108,3 +108,17 @@ def test_ends_are_those_of_jax(operands: str, dtype: Any, mapped: Callable[..., 
             assert a.dtype == b.dtype
             wrong = np.flatnonzero(differ(name, a, b) & ~may_differ(name, *(p.astype(dtype) for p in points)))
             assert not [(name, *(p[k] for p in points), a[k], b[k]) for k in wrong[:6]]
+
+
+@pytest.mark.parametrize("operands", ["cc", "cr", "rc"])
+def test_zeros_of_arithmetic_have_the_signs_of_jax(operands: str) -> None:
+    """They choose the side of a branch cut: `log(-4j / 1j)` is half a turn up, not down."""
+    points = drawn(np.complex64, operands)
+    near = np.all([np.abs(p) < 9 for p in points], 0)
+    points = tuple(p[near] for p in points)
+    f = lambda *z: tuple(getattr(jnp, name)(*z) for name in ("add", "subtract", "multiply", "divide"))  # noqa: E731
+    for got, want in zip(of_lanes(f, *points), jax.jit(jax.vmap(f))(*points), strict=True):
+        for a, b in ((np.asarray(part(got)), np.asarray(part(want))) for part in (np.real, np.imag)):
+            none = (a == 0) & (b == 0)
+            wrong = np.flatnonzero(none & (np.signbit(a) != np.signbit(b)))
+            assert not [([p[k] for p in points], a[k], b[k]) for k in wrong[:6]]

@@ -83,10 +83,9 @@ def _divide(imp: Importer, a: Pair, b: Pair) -> Pair:
     scale = imp.choose(none, large, op("add", large, op("mul", small, ratio)))
     scale = imp.choose(endless, inf, scale)
     x, y = imp.choose(wide, a[0], a[1]), imp.choose(wide, a[1], a[0])
-    first, second = op("add", x, op("mul", y, ratio)), op("sub", y, op("mul", x, ratio))
-    real = op("div", imp.choose(none, x, first), scale)
-    imag = op("div", imp.choose(none, y, second), scale)
-    return real, imp.choose(wide, imag, op("neg", imag))
+    first, other = op("add", x, op("mul", y, ratio)), op("mul", x, ratio)
+    second = imp.choose(wide, op("sub", y, other), op("sub", other, y))  # a negation would turn a zero's sign
+    return op("div", imp.choose(none, x, first), scale), op("div", imp.choose(none, y, second), scale)
 
 
 def unsupported(imp: Importer, name: str) -> NoReturn:
