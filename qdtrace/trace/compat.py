@@ -11,7 +11,7 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
-from weakref import WeakKeyDictionary
+from weakref import ReferenceType, WeakKeyDictionary
 
 import jax
 import numpy as np
@@ -355,6 +355,19 @@ def arguments_of(tracer: object) -> Sequence[Var]:
 def trace_of(tracer: object) -> object | None:
     """Returns the JAX trace that a tracer belongs to."""
     return getattr(tracer, "_trace", None)
+
+
+def last_equation(trace: object) -> tuple[JaxprEqn, Sequence[object]] | None:
+    """Returns the equation that a trace has recorded last, with its traced operands; None if there is none."""
+    eqns = getattr(getattr(trace, "frame", None), "tracing_eqns", ())
+    eqn = eqns[-1] if eqns else None
+    eqn = eqn() if isinstance(eqn, ReferenceType) else eqn
+    if eqn is None:
+        return None
+    make: Any = JaxprEqn
+    invars = [t.val for t in eqn.in_tracers]
+    made = make(invars, eqn.outvars, eqn.primitive, eqn.params, eqn.effects, eqn.source_info, eqn.ctx)
+    return made, eqn.in_tracers
 
 
 def define(

@@ -19,6 +19,7 @@ from qdtrace.trace import compat
 from qdtrace.trace.diagnosis.lent import Loans
 from qdtrace.trace.diagnosis.results import Unused
 from qdtrace.trace.diagnosis.swaps import Stores
+from qdtrace.trace.markers import outside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Hashable, Mapping
@@ -292,14 +293,6 @@ def current(what: str) -> TraceContext:
         raise outside(what)
     context.check()
     return context
-
-
-def outside(what: str) -> TraceValueError:
-    """Returns the error for an operation where no trace is running."""
-    return TraceValueError.here(
-        f"{what} is used outside of a function decorated with qd.jit",
-        help="move it into a function and decorate that with @qd.jit",
-    )
 
 
 @contextlib.contextmanager

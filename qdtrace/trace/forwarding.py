@@ -85,6 +85,22 @@ def forwarded_handles(eqn: JaxprEqn, handles: set[Var], loc: Loc | None) -> dict
     return forwarded
 
 
+def origin_of(result: object, eqn: JaxprEqn, handles: set[Var]) -> Var | None:
+    """Returns the handle operand that a result of control flow or of a call is; None for any other result."""
+    place = next((k for k, v in enumerate(eqn.outvars) if v is result), None)
+    if place is None or not (is_control(eqn) or compat.called_jaxpr(eqn) is not None):
+        return None
+    if is_control(eqn):
+        try:
+            return forwarded_handles(eqn, handles, None).get(place)
+        except TraceValueError:  # refused where regions are made, which know the line
+            return None
+    held = {k for k, a in enumerate(eqn.invars) if not isinstance(a, Literal) and a in handles}
+    ((body, places),) = operand_maps(eqn)
+    found = _sources(body, held, places).get(place)
+    return None if found is None else eqn.invars[found]  # type: ignore[return-value]
+
+
 def _carried(eqn: JaxprEqn) -> tuple[int, int]:
     """Returns the position of a loop's first carried operand, and how many there are."""
     if eqn.primitive is scan_p:

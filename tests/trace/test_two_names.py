@@ -118,6 +118,43 @@ def test_both_of_two_names_are_refused(body):
     assert "help: go on with x alone: `x.at[k]." in text
 
 
+KNOWN = [
+    "return raised(x, 1)",
+    "return jax.jit(lambda b: raised(raised(b, 0), 1))(x)",
+    "return lax.cond(x[0] < 1, lambda b: raised(b, 1), lambda b: b, x)",
+    "return lax.while_loop(lambda c: c[0] < 4, lambda c: (c[0] + 1, raised(c[1], c[0])), (0, x))[1]",
+    "return lax.scan(lambda b, i: (raised(b, i), 0), x, np.arange(4))[0]",
+    "return jax.checkpoint(lambda b: raised(b, 1))(x)",
+    "return lax.fori_loop(0, 2, lambda j, c: lax.fori_loop(0, 4, lambda i, b: raised(b, i), c), x)",
+    "return lax.fori_loop(0, 4, lambda i, c: (raised(c[0], i), c[1]), (x, z))[0]",
+    "return lax.fori_loop(0, 4, lambda i, c: (c[0], raised(c[1], i)), (z, x))[1]",
+]
+"""What `raised` is for JAX is known before: its Python does not run again."""
+
+
+@pytest.mark.parametrize("body", KNOWN)
+def test_functions_that_jax_has_traced_before(body):
+    raised = jax.jit(lambda b, i: b.at[i].add(1.0))
+    call = defined("def f(x, z):\n    " + body, "known.py", raised=raised)
+
+    def changed(x):
+        z = qd.copy(x)
+        return call(x, z)
+
+    want = call(jnp.asarray(X), jnp.asarray(X))
+    for _ in range(2):
+        np.testing.assert_array_equal(run(changed), want)
+        with pytest.raises(qd.TraceValueError, match=r"changes x itself, and both x and y are used after it"):
+            run(lambda x: changed(x) - x[...])
+
+    def other(x):
+        z = qd.copy(x)
+        y = call(x, z)
+        return y + z[...]
+
+    np.testing.assert_array_equal(run(other), want + X)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_each_method(method):
     def both(x):

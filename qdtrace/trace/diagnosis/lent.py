@@ -2,18 +2,27 @@
 
 In JAX x and y are two arrays, and here one piece of memory: JAX makes another object for it. The use of both is
 refused, as after `y = x.at[k].set(v)` (`aliases`).
+
+JAX calls a function of `jax.jit` once for arguments of one kind, and then takes the jaxpr that it has made: what the
+function changes is remembered by that.
 """
 
 from __future__ import annotations
 
 from dataclasses import field
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from qdtrace.frozen import mutable
-from qdtrace.trace.compat import trace_of
+from qdtrace.trace.compat import inner_jaxprs, last_equation, open_jaxpr, trace_of, variable_of
+from qdtrace.trace.forwarding import origin_of
 
 if TYPE_CHECKING:
     from qdtrace.trace.diagnosis.swaps import Memory
+    from qdtrace.trace.jaxprs import Jaxpr
+
+_CHANGED: WeakKeyDictionary[Jaxpr, dict[int, str]] = WeakKeyDictionary()
+"""The methods that change arguments of functions that JAX has called, by their places, counted from the end."""
 
 
 @mutable(eq=False)
@@ -35,6 +44,8 @@ class Loans:
     """The last loan of each tracer, by identity."""
     changes: list[tuple[str, Memory]] = field(default_factory=list["tuple[str, Memory]"])
     """Method and buffer of each change."""
+    told: dict[int, object] = field(default_factory=dict[int, object])
+    """The trace, by the number of a change, at whose level a later change stands for it."""
     given: dict[object, list[int]] = field(default_factory=dict[object, "list[int]"])
     """The tracers, by identity, of the buffers that a function of JAX gets, in order, by its trace."""
 
@@ -50,27 +61,61 @@ class Loans:
             loan.is_used = True
 
     def returned(self, made: Memory) -> tuple[Loan, str] | None:
-        """Returns the loan that JAX made an object for, and the method that changed it in between; None for others.
-
-        The result of a loop of unknown length has a tracer of its own: it is the one buffer of its form that was lent
-        last.
-        """
+        """Returns the loan that JAX made an object for, and the method that changed it in between; None for others."""
         trace = trace_of(made.tracer)
         lent = [one for one in self.last.values() if trace_of(one.buffer.tracer) is trace]
         if not lent:
             self.given.setdefault(trace, []).append(id(made.tracer))
             return None
-        if (loan := self.last.get(id(made.tracer))) is None:
-            latest = max(one.first for one in lent)
-            loans = [one for one in lent if one.first == latest and _form(one.buffer) == _form(made)]
-            if len(loans) != 1:
-                return None
-            (loan,) = loans
-        for method, inner in self.changes[loan.first :]:
-            if trace_of(inner.tracer) is not trace and _form(inner) == _form(made):
+        loan = self.last.get(id(made.tracer)) or self._behind(made, lent)
+        if loan is None:
+            return None
+        method = self._change_by_call(loan) or self._change_since(loan, made, lent)
+        if method is None:
+            return None
+        self.changes.append((method, loan.buffer))  # and whoever calls this function changes what it gives
+        return loan, method
+
+    def _behind(self, made: Memory, lent: list[Loan]) -> Loan | None:
+        """Returns the loan that a result with a tracer of its own is: that of a loop of unknown length, or of a call.
+
+        If JAX has hidden that, it is the one buffer of its form that was lent last.
+        """
+        if (last := last_equation(trace_of(made.tracer))) is not None:
+            by_handle = {variable_of(one.buffer.tracer): one for one in lent}
+            if (handle := origin_of(variable_of(made.tracer), last[0], {*by_handle})) is not None:
+                return by_handle[handle]
+        latest = max(one.first for one in lent)
+        loans = [one for one in lent if one.first == latest and _form(one.buffer) == _form(made)]
+        return loans[0] if len(loans) == 1 else None
+
+    def _change_by_call(self, loan: Loan) -> str | None:
+        """Returns the method by which the function that JAX has just called changed a loan; None if none is known."""
+        if (last := last_equation(trace_of(loan.buffer.tracer))) is None:
+            return None
+        eqn, operands = last
+        for jaxpr in map(open_jaxpr, inner_jaxprs(eqn)):
+            changed = _CHANGED.setdefault(jaxpr, {})
+            places = {variable: k for k, variable in enumerate(jaxpr.invars, -len(jaxpr.invars))}
+            for method, inner in self.changes[loan.first :]:
+                if (place := places.get(variable_of(inner.tracer))) is not None:
+                    changed.setdefault(place, method)
+            for place, method in changed.items():
+                if -place <= len(operands) and self.last.get(id(operands[place])) is loan:
+                    return method
+        return None
+
+    def _change_since(self, loan: Loan, made: Memory, lent: list[Loan]) -> str | None:
+        """Returns the method that changed a buffer of the form of a loan's, which may be another one of the function
+        where JAX has given that other variables."""
+        trace = trace_of(made.tracer)
+        for k, (method, inner) in enumerate(self.changes[loan.first :], loan.first):
+            told = self.told.get(k, trace)
+            if trace_of(inner.tracer) is not trace and told is trace and _form(inner) == _form(made):
                 own = self._lent_for(inner, lent)
                 if own is None or own is loan or _form(own.buffer) != _form(inner):
-                    return loan, method
+                    self.told[k] = trace
+                    return method
         return None
 
     def _lent_for(self, inner: Memory, lent: list[Loan]) -> Loan | None:
