@@ -103,8 +103,9 @@ def _profiled(f: Callable[..., Any], name: str, runs: int, args: Any, kwargs: An
         raise TraceValueError.here(
             f"qd.profile: no task ran in `{name}`",
             notes=["with debug=True loops run in the interpreter, which has no tasks"] if current().debug else (),
-            help="give a function that runs loops of qd.jit or qd.vmap; what XLA runs of them (code generator `xla` in "
-            "Lowered.tasks) is in a trace of jax.profiler",
+            help="give a function that runs loops of qd.jit or qd.vmap: a loop without iterations, or one that changes "
+            "nothing, is no task; what XLA runs of them (code generator `xla` in Lowered.tasks) is in a trace of "
+            "jax.profiler",
         )
     return Profile(name, tuple(_rows(found)), statistics.median(times), runs, _copy_speed(), left_out)
 

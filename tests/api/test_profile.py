@@ -133,7 +133,8 @@ def test_few_iterations() -> None:
     rows = {row.name: row for row in qd.profile(histogram)(jnp.ones(1)).rows}
     assert rows[f"histogram:{LINE}"].iterations == 1
     assert rows[f"fill before histogram:{LINE}"].bytes == 40
-    with pytest.raises(qd.TraceValueError, match="no task ran in `histogram`"):  # the body is not even traced
+    # the body is not even traced
+    with pytest.raises(qd.TraceValueError, match=r"no task ran in `histogram`(.|\n)*a loop without iterations"):
         qd.profile(histogram)(jnp.ones(0))
 
 
