@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from qdtrace.algorithms.arguments import count_of, keys_of, leaves_of
+from qdtrace.algorithms.digits import ordered_bits
 from qdtrace.algorithms.packing import compact
 from qdtrace.algorithms.scanned import scanned
 from qdtrace.errors import TraceTypeError, TraceValueError, boundary
@@ -86,9 +87,8 @@ def reduce_by_key(
     if f is not None:
         _require_element(f, leaves, structure, "qd.reduce_by_key")
     room = row.shape[0] if size is None else count_of(size, "size= of qd.reduce_by_key")
-    differ = row[1:] != row[:-1]
-    if jnp.issubdtype(row.dtype, jnp.floating):
-        differ &= ~(jnp.isnan(row[1:]) & jnp.isnan(row[:-1]))
+    numbers = ordered_bits(row) if jnp.issubdtype(row.dtype, jnp.floating) else row  # XLA takes small ones for zeros
+    differ = numbers[1:] != numbers[:-1]
     edge = jnp.ones(min(row.shape[0], 1), jnp.bool_)
     begins, ends = jnp.concatenate([edge, differ]), jnp.concatenate([differ, edge])
 

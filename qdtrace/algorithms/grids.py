@@ -7,7 +7,7 @@ too far away by their distance.
 
 from __future__ import annotations
 
-import math
+import sys
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -191,12 +191,13 @@ def grid(positions: Any, cell: float) -> Grid:
         TraceValueError: positions have another shape, or `cell` is not positive and finite.
     """
     x = positions_of(positions, "qd.grid", "positions", "point")
-    if not isinstance(cell, int | float):  # pyright: ignore[reportUnnecessaryIsInstance] - a user may pass anything
+    # a user may pass anything
+    if not isinstance(cell, int | float) or isinstance(cell, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TraceTypeError.here(
             f"qd.grid needs the side of a cell as a Python number, got {shown(cell)}",
             help="radii may be traced; the side of a cell decides only how fast they are searched",
         )
-    if not (math.isfinite(cell) and cell > 0):
+    if not 0 < cell <= sys.float_info.max:
         raise TraceValueError.here(
             f"qd.grid needs a positive side of a cell, got {cell}", help="give about the radius that loops search in"
         )

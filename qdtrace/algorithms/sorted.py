@@ -32,13 +32,13 @@ LEAST = 1 << 12
 
 def sorted_keys(keys: jax.Array, *, ordered: bool, bits: int | None = None) -> list[jax.Array]:
     """Returns keys sorted along the last axis, stably, and their places before as i32 if `ordered`."""
-    return [as_value(x) for x in _sorted(keys, ordered=ordered, bits=bits)]
+    return [as_value(x) for x in _sorted(keys, ordered=ordered, bits=bits, plain=False)]
 
 
-def _by_xla(keys: Any, *, ordered: bool, bits: int | None) -> list[Any]:
-    """Sorts by comparisons; floats by their numbers, as XLA takes small ones for zeros on a CPU."""
+def _by_xla(keys: Any, *, ordered: bool, bits: int | None, plain: bool) -> list[Any]:
+    """Sorts by comparisons; floats by their numbers, as XLA takes small ones for zeros on a CPU, unless `plain`."""
     del bits  # of no use to a comparison
-    numbers = ordered_bits(keys) if jnp.issubdtype(keys.dtype, jnp.floating) else keys
+    numbers = ordered_bits(keys) if jnp.issubdtype(keys.dtype, jnp.floating) and not plain else keys
     if not ordered:
         return [lax.sort(keys) if numbers is keys else lax.sort((numbers, keys), num_keys=1)[1]]
     places = lax.broadcasted_iota(jnp.int32, keys.shape, keys.ndim - 1)
@@ -46,9 +46,9 @@ def _by_xla(keys: Any, *, ordered: bool, bits: int | None) -> list[Any]:
     return [found if numbers is keys else jnp.take_along_axis(keys, order, -1, mode="promise_in_bounds"), order]
 
 
-def _by_tasks(keys: Any, *, ordered: bool, bits: int | None) -> list[Any]:
+def _by_tasks(keys: Any, *, ordered: bool, bits: int | None, plain: bool) -> list[Any]:
     if keys.shape[-1] < LEAST or keys.size == 0:
-        return _by_xla(keys, ordered=ordered, bits=bits)
+        return _by_xla(keys, ordered=ordered, bits=bits, plain=plain)
     rows = keys.reshape(prod(keys.shape[:-1]), keys.shape[-1])
     is_bool = keys.dtype == jnp.bool_
     made = sort_rows(rows.astype(jnp.uint8) if is_bool else rows, ordered=ordered, bits=1 if is_bool else bits)
@@ -56,19 +56,19 @@ def _by_tasks(keys: Any, *, ordered: bool, bits: int | None) -> list[Any]:
     return [found[0].astype(keys.dtype), *found[1:]]
 
 
-def _types(keys: Any, *, ordered: bool, bits: int | None) -> list[Any]:
-    del bits
+def _types(keys: Any, *, ordered: bool, bits: int | None, plain: bool) -> list[Any]:
+    del bits, plain
     types = [compat.array_type(keys.shape, keys.dtype, (keys,))]
     return [*types, compat.array_type(keys.shape, jnp.dtype(jnp.int32), (keys,))] if ordered else types
 
 
-def _tangents(primals: Sequence[Any], tangents: Sequence[Any], *, ordered: bool, bits: int | None) -> tuple[Any, Any]:
+def _tangents(primals: Sequence[Any], tangents: Sequence[Any], *, ordered: bool, **params: Any) -> tuple[Any, Any]:
     """Moves tangents to where their keys go."""
     (tangent,) = tangents
     if type(tangent) is ad.Zero:
-        found = sorted_p.bind(*primals, ordered=ordered, bits=bits)
+        found = sorted_p.bind(*primals, ordered=ordered, **params)
         return found, [ad.Zero(compat.tangent_type(x)) for x in found]
-    found, places = sorted_p.bind(*primals, ordered=True, bits=bits)
+    found, places = sorted_p.bind(*primals, ordered=True, **params)
     moved = jnp.take_along_axis(tangent, places, -1, mode="promise_in_bounds")
     if not ordered:
         return [found], [moved]
@@ -80,7 +80,7 @@ def _mapped(operands: Sequence[Any], axes: Sequence[int], **params: Any) -> tupl
     return found, [0] * len(found)
 
 
-_sorted: Any = compiled(sorted_p, "ordered", "bits")
+_sorted: Any = compiled(sorted_p, "ordered", "bits", "plain")
 compat.define(sorted_p, _types, _mapped, _by_xla, cpu=_by_tasks)
 ad.primitive_jvps[sorted_p] = _tangents
 def_import_rule(sorted_p, _by_xla)

@@ -1,7 +1,8 @@
-"""Array code between loops that XLA runs."""
+"""Array code between loops that XLA runs, but for long sorts and running totals."""
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 import jax
@@ -27,6 +28,16 @@ if TYPE_CHECKING:
     from qdtrace.trace.compat import JaxprEqn
 
 
+_LONG = {"sort": ("dimension", 1 << 17), "cumsum": ("axis", 1 << 14)}
+"""Axes and their least lengths, for which tasks of `qdtrace.algorithms` are worth the longer compilation on a CPU."""
+
+
+def is_long(eqn: JaxprEqn) -> bool:
+    """Returns whether an equation sorts or adds up along a long axis."""
+    axis, least = _LONG.get(eqn.primitive.name, ("", 0))
+    return bool(axis) and eqn.invars[0].aval.shape[eqn.params[axis]] >= least
+
+
 def by_xla(stager: Stager, eqn: JaxprEqn) -> None:
     """Stages array code: by XLA, or in a serial task if it is small and needs a value of one."""
     pending = tells(eqn) or any(not is_literal(v) and isinstance(stager.env[v], Pending) for v in eqn.invars)
@@ -42,9 +53,16 @@ def by_xla(stager: Stager, eqn: JaxprEqn) -> None:
         outs = _if_true(stager, lambda: compat.bind_eqn(eqn, values), [v.aval for v in eqn.outvars])
     else:
         with lines_of(eqn):
-            outs = compat.bind_eqn(eqn, values)
+            outs = _evaluated(eqn, values)
     for var, out in zip(eqn.outvars, outs, strict=True):
         stager.env[var] = Constant(out)
+
+
+def _evaluated(eqn: JaxprEqn, values: Sequence[Array]) -> Sequence[Array]:
+    """Returns the results of array code. What is long in it may be tasks, whose module is known by name alone."""
+    if any(map(is_long, compat.all_eqns([eqn]))):
+        return importlib.import_module("qdtrace.algorithms.of_jax").run(eqn, values)
+    return compat.bind_eqn(eqn, values)
 
 
 def _if_true(stager: Stager, run: Callable[[], list[Array]], avals: Sequence[ShapedArray]) -> list[Array]:

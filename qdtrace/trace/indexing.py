@@ -248,7 +248,7 @@ def cast_value(value: Any, dtype: np.dtype, shape: tuple[int, ...], what: str, o
             f"{what} needs a value of shape {shape}, got {np.shape(value)}",
             help="store into as many elements as there are values, `b[i, :] = v`, or one of them, `b[i] = v[k]`"
             if what == "a store"
-            else "",
+            else "give one of that shape, or a number that fills it",
         )
     if number is not None:
         value = number.traced(dtype)

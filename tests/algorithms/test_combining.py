@@ -147,6 +147,19 @@ def test_runs_are_neighbours_and_nans_are_equal() -> None:
     np.testing.assert_array_equal(few, np.array([1, np.nan], np.float32))
 
 
+@pytest.mark.parametrize("count", [7, LONG])
+@pytest.mark.parametrize("transform", [jax.jit, qd.jit, lambda f: lambda x: qd.vmap(f)(x[None])])
+def test_floats_below_the_smallest_normal_one_are_keys(transform: Any, count: int) -> None:
+    """XLA's comparisons take them for zeros on a CPU."""
+    keys = np.repeat(np.arange(-3, 4, dtype=np.float32) * np.float32(1e-45), -(-count // 7))[:count]
+    reduce = transform(lambda x: qd.reduce_by_key(x[...], jnp.ones(count), size=9))
+    found, sums, runs = jax.tree.map(np.ravel, reduce(keys))
+    kept, counts = np.unique(keys, return_counts=True)
+    assert runs.tolist() == [7]
+    np.testing.assert_array_equal(found[:7], kept)
+    np.testing.assert_array_equal(sums[:7], counts)
+
+
 @pytest.mark.full
 def test_derivatives_of_sums_by_key() -> None:
     keys, weights = jnp.array([0, 0, 3, 3, 3, 5]), jnp.arange(1.0, 7.0)

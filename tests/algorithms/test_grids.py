@@ -149,7 +149,12 @@ def test_a_grid_is_a_tree():
         (np.zeros((3, 2), np.int32), 1.0, qd.TraceTypeError, "positions of floats, got int32"),
         (points(2), 0.0, qd.TraceValueError, "a positive side of a cell, got 0.0"),
         (points(2), np.nan, qd.TraceValueError, "got nan"),
+        (points(2), -1, qd.TraceValueError, "got -1"),
+        (points(2), np.inf, qd.TraceValueError, "got inf"),
+        (points(2), 10**400, qd.TraceValueError, "a positive side of a cell, got 1000"),
         (points(2), jnp.float32(1), qd.TraceTypeError, "as a Python number"),
+        (points(2), True, qd.TraceTypeError, "as a Python number, got bool"),
+        (points(2), None, qd.TraceTypeError, "as a Python number, got NoneType"),
     ],
 )
 def test_what_a_grid_needs(positions, cell, kind, text):
