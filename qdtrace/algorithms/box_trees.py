@@ -95,6 +95,10 @@ class Boxes:
     def refit(self, low: Any, high: Any) -> Boxes:
         """Returns a tree of the same order around boxes that have moved: fast where they moved little, right anywhere.
 
+        >>> x = jnp.array([[0.0, 0.0], [5.0, 5.0]])
+        >>> qd.boxes(x, x + 1).refit(x + 0.1, x + 1.1).count
+        2
+
         Args:
             low, high: corners, as `qd.boxes` takes them, of as many boxes.
 
@@ -118,6 +122,17 @@ class Boxes:
         It is a loop of the thread, whose body may use `qd.when`, `qd.break_if`, `qd.continue_if`, cells and buffers.
         `j` is the number of a box, in the order of the tree: the same in every run. A place in a box is 0 away.
         Which boxes are near has no derivative; what the body computes has.
+
+        >>> @qd.jit
+        ... def touching(tree, places):
+        ...     count = qd.zeros(places.shape[0], jnp.int32)
+        ...     for i in qd.range(places.shape[0]):
+        ...         for j in tree.near(places[i], 0.5):
+        ...             count[i] += 1
+        ...     return count
+        >>> low = jnp.array([[0.0], [2.0], [9.0]])
+        >>> touching(qd.boxes(low, low + 1), jnp.array([[1.5], [8.0]]))
+        Array([2, 0], dtype=int32)
 
         Args:
             place: as many coordinates as a corner has.
@@ -169,6 +184,17 @@ class Boxes:
         A point of the ray is `origin + t * direction`, t from 0. The direction has any length, and may be 0 along some
         axes, or all. Of equal parameters it is the item with the smallest number. The derivative is that of `test(j)`
         for the `j` that is found.
+
+        >>> @qd.jit
+        ... def heights(tree, level, places):
+        ...     out, down = qd.empty(places.shape[0]), jnp.array([0.0, -1.0])
+        ...     for i in qd.range(places.shape[0]):
+        ...         _, out[i] = tree.ray(places[i], down, lambda j: places[i, 1] - level[j])
+        ...     return out
+        >>> low = jnp.array([[0.0, 1.0], [0.0, 2.0]])  # two level lines, 3 long
+        >>> tree = qd.boxes(low, low + jnp.array([3.0, 0.0]))
+        >>> heights(tree, low[:, 1], jnp.array([[1.0, 5.0], [1.0, 1.5], [4.0, 5.0]])).tolist()
+        [3.0, 0.5, inf]
 
         Args:
             origin, direction: as many coordinates as a corner has. A ray that is not finite hits nothing.

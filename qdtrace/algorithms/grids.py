@@ -145,6 +145,17 @@ class Grid:
         `j` is the number of a point, in the order of cells: the same in every run. The point itself is near itself.
         Which points are near has no derivative; what the body computes of their positions has.
 
+        >>> @qd.jit
+        ... def nearest(grid, x, places, radius):
+        ...     square = qd.full(places.shape[0], jnp.inf)
+        ...     for i in qd.range(places.shape[0]):
+        ...         for j in grid.near(places[i], radius):
+        ...             square.at[i].min(jnp.sum((x[j] - places[i]) ** 2))
+        ...     return square
+        >>> x = jnp.array([[0.0, 0.0], [5.0, 5.0], [0.5, 0.0]])
+        >>> nearest(qd.grid(x, 1.0), x, jnp.array([[0.5, 0.5], [9.0, 9.0]]), 2.0).tolist()
+        [0.25, inf]
+
         Args:
             place: as many coordinates as a point has.
             radius: a number, of any size: beyond a cell more cells are walked, at most as many as there are hashes,
@@ -210,6 +221,7 @@ def grid(positions: Any, cell: float) -> Grid:
 
 def _cell(x: Any, side: float) -> Any:
     """Returns coordinates of cells, whole numbers as floats; 0 of NaN."""
+    x = x.astype(jnp.promote_types(x.dtype, jnp.float32))  # a float16 cannot be as far
     return jnp.clip(jnp.nan_to_num(jnp.floor(x / side), nan=0.0), -_FARTHEST, _FARTHEST)
 
 

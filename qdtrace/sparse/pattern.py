@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
+from qdtrace.errors import TraceValueError, boundary
 from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
@@ -106,25 +107,88 @@ class Sparsity:
         offset = jnp.arange(self.nse, dtype=jnp.int32) - self._starts()[row]
         return self.indices[self.indptr[row // self.block[0]] + offset // width] * width + offset % width
 
+    def _checked(self, values: jax.Array, what: str) -> jax.Array:
+        if jnp.shape(values) != (self.nse,):
+            raise TraceValueError.here(
+                f"{what} needs a value for each of the {self.nse} entries, got shape {jnp.shape(values)}",
+                help="give it what `qd.sparse_hessian(f, pattern)` or `qd.sparse_jacobian` computes",
+            )
+        return values
+
     def _starts(self) -> jax.Array:
         """Returns where each row begins among the entries."""
         height, width = self.block
         counts = jnp.repeat(jnp.diff(self.indptr) * width, height, total_repeat_length=self.shape[0])
         return jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(counts, dtype=jnp.int32)])
 
+    @boundary
     def to_bcoo(self, values: jax.Array) -> Any:
-        """Returns values in the pattern's order as a `jax.experimental.sparse.BCOO`."""
-        at = jnp.stack([self.row, self.col], axis=-1)
-        return _sparse().BCOO((values, at), shape=self.shape, indices_sorted=True, unique_indices=True)
+        """Returns values in the pattern's order as a `jax.experimental.sparse.BCOO`.
 
+        >>> @qd.jit
+        ... def squares(x):
+        ...     out = qd.empty_like(x)
+        ...     for i in qd.range(x.shape[0]):
+        ...         out[i] = x[i] ** 2
+        ...     return out
+        >>> pattern = qd.sparsity(squares)(jnp.arange(2.0))
+        >>> pattern.to_bcoo(jnp.array([3.0, 4.0])) @ jnp.ones(2)
+        Array([3., 4.], dtype=float32)
+
+        Args:
+            values: an array of `nse` numbers.
+
+        Raises:
+            TraceValueError: it has another shape.
+        """
+        parts = self._checked(values, "to_bcoo"), jnp.stack([self.row, self.col], axis=-1)
+        return _sparse().BCOO(parts, shape=self.shape, indices_sorted=True, unique_indices=True)
+
+    @boundary
     def to_bcsr(self, values: jax.Array) -> Any:
-        """Returns values in the pattern's order as a `jax.experimental.sparse.BCSR`."""
-        parts = values, self.col, self._starts()
+        """Returns values in the pattern's order as a `jax.experimental.sparse.BCSR`.
+
+        >>> @qd.jit
+        ... def squares(x):
+        ...     out = qd.empty_like(x)
+        ...     for i in qd.range(x.shape[0]):
+        ...         out[i] = x[i] ** 2
+        ...     return out
+        >>> pattern = qd.sparsity(squares)(jnp.arange(2.0))
+        >>> pattern.to_bcsr(jnp.array([3.0, 4.0])) @ jnp.ones(2)
+        Array([3., 4.], dtype=float32)
+
+        Args:
+            values: an array of `nse` numbers.
+
+        Raises:
+            TraceValueError: it has another shape.
+        """
+        parts = self._checked(values, "to_bcsr"), self.col, self._starts()
         return _sparse().BCSR(parts, shape=self.shape, indices_sorted=True, unique_indices=True)
 
+    @boundary
     def to_scipy(self, values: jax.Array) -> Any:
-        """Returns values in the pattern's order as a `scipy.sparse.csr_array`."""
-        parts = (np.asarray(x) for x in (values, self.col, self._starts()))
+        """Returns values in the pattern's order as a `scipy.sparse.csr_array`.
+
+        >>> @qd.jit
+        ... def squares(x):
+        ...     out = qd.empty_like(x)
+        ...     for i in qd.range(x.shape[0]):
+        ...         out[i] = x[i] ** 2
+        ...     return out
+        >>> pattern = qd.sparsity(squares)(jnp.arange(2.0))
+        >>> pattern.to_scipy(jnp.array([3.0, 4.0])).toarray()
+        array([[3., 0.],
+               [0., 4.]], dtype=float32)
+
+        Args:
+            values: an array of `nse` numbers.
+
+        Raises:
+            TraceValueError: it has another shape.
+        """
+        parts = (np.asarray(x) for x in (self._checked(values, "to_scipy"), self.col, self._starts()))
         return scipy.sparse.csr_array(tuple(parts), shape=self.shape)
 
 

@@ -37,3 +37,4 @@ Module("qdtrace.Append").without("push", "into what `qd.append` makes between lo
 S = Module("qdtrace.sparse")
 S.without("sparsity", "reads a pattern from a function, before anything is compiled")
 S.without("sparse_hessian sparse_jacobian", "make functions whose loops are tasks: under jax.jit, jax.vmap, jax.grad")
+Module("qdtrace.Sparsity").without("to_bcoo to_bcsr to_scipy", "formats of matrices for JAX and SciPy: around loops")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import inspect
+import operator
 import re
 
 import jax
@@ -12,14 +13,20 @@ import pytest
 
 import qdtrace as qd
 
+METHODS = [
+    *("Append.push", "Boxes.closest", "Boxes.near", "Boxes.ray", "Boxes.refit", "Grid.near"),
+    *("Sparsity.to_bcoo", "Sparsity.to_bcsr", "Sparsity.to_scipy"),
+]
+"""Methods that loops and operators are written with."""
+
 
 def text_of(name: str) -> str:
-    public = getattr(qd, name)
+    public = operator.attrgetter(name)(qd)
     return inspect.getdoc(public if callable(public) else type(public)) or ""
 
 
 @pytest.mark.sample(4)
-@pytest.mark.parametrize("name", ["__init__", *qd.__all__])
+@pytest.mark.parametrize("name", ["__init__", *qd.__all__, *METHODS])
 def test_the_example_of_a_name_runs(name: str) -> None:
     text = (qd.__doc__ or "") if name == "__init__" else text_of(name)
     names = {"jax": jax, "jnp": jnp, "qd": qd}
@@ -30,9 +37,9 @@ def test_the_example_of_a_name_runs(name: str) -> None:
     assert result.failed == 0, "".join(told)
 
 
-@pytest.mark.parametrize("name", [n for n in qd.__all__ if inspect.isfunction(getattr(qd, n))])
+@pytest.mark.parametrize("name", [n for n in (*qd.__all__, *METHODS) if inspect.isfunction(operator.attrgetter(n)(qd))])
 def test_a_function_explains_its_parameters(name: str) -> None:
-    parameters = set(inspect.signature(getattr(qd, name)).parameters)
+    parameters = set(inspect.signature(operator.attrgetter(name)(qd)).parameters) - {"self"}
     section = re.search(r"^Args:\n((?:    .*\n?)*)", text_of(name), re.MULTILINE)
     entries = re.findall(r"^    (\w[\w, ]*): ", section[1], re.MULTILINE) if section else []
     assert {p for entry in entries for p in entry.split(", ")} == parameters

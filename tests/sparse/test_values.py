@@ -168,6 +168,33 @@ def test_other_arguments_are_told(pattern: qd.Sparsity) -> None:
         qd.sparse_hessian(other, pattern)(X, ENDS, STIFF)
 
 
+@pytest.mark.parametrize("form", ["to_bcoo", "to_bcsr", "to_scipy"])
+def test_values_of_another_pattern_are_told(pattern: qd.Sparsity, form: str) -> None:
+    for shape in ((pattern.nse - 1,), (pattern.nse, 1), ()):
+        with pytest.raises(qd.TraceValueError, match=rf"{form} needs a value for each of the 40 entries") as caught:
+            getattr(pattern, form)(jnp.zeros(shape))
+        assert caught.value.loc is not None
+        assert caught.value.help
+
+
+@pytest.mark.full
+def test_lanes_have_values_of_their_own(pattern: qd.Sparsity) -> None:
+    """Of one pattern, under `jax.vmap` and `jax.jit`, of other dtypes too."""
+    points = jnp.stack([X, 2 * X, X[::-1]])
+    for psd in (False, True):
+        values = qd.sparse_hessian(springs, pattern, psd=psd)
+        found = jax.jit(jax.vmap(values, (0, None, None)))(points, ENDS, STIFF)
+        np.testing.assert_allclose(found, jnp.stack([values(x, ENDS, STIFF) for x in points]), rtol=1e-5, atol=1e-5)
+    with jax.enable_x64(True):
+        for dtype in (jnp.float16, jnp.float64):
+            x, stiff = X.astype(dtype), STIFF.astype(dtype)
+            own = qd.sparsity(springs)(x, ENDS, stiff)
+            got, wanted = qd.sparse_hessian(springs, own)(x, ENDS, stiff), jax.hessian(springs)(x, ENDS, stiff)
+            assert got.dtype == dtype
+            bound = 200 * jnp.finfo(dtype).eps  # of sums of squares of up to 10
+            np.testing.assert_allclose(own.to_scipy(got.astype(float)).toarray(), wanted.reshape(10, 10), atol=bound)
+
+
 @pytest.mark.cpu  # a failed check is told with the call, not when its results are waited for
 @pytest.mark.full
 def test_an_argument_has_its_name() -> None:

@@ -78,6 +78,16 @@ class Append(StrictAttributes, Generic[T]):
         threads run in. It may stand in loops and conditions of this package. A parallel loop counts its pushes before
         it runs, so whether it pushes may not depend on what it stores itself; its bounds are constant, or a `count`.
 
+        >>> @qd.jit
+        ... def places(x):
+        ...     out, at = qd.append(4, like=0.0), qd.full(x.shape[0], -1)
+        ...     for i in qd.range(x.shape[0]):
+        ...         with qd.when(x[i] > 0):
+        ...             at[i] = out.push(x[i])
+        ...     return at
+        >>> places(jnp.array([5.0, -2.0, 7.0])).tolist()
+        [0, -1, 1]
+
         Args:
             value: a tree as `like`, whose shapes it has, or numbers that fill those.
 
