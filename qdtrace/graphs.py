@@ -60,7 +60,7 @@ class Graph:
 
     def __init__(self, staged: list[StagedProgram]) -> None:
         self.programs = [s.program for s in staged]
-        self._text = "\n".join(s.text for s in staged)
+        self._text = "\n".join(s.printed() for s in staged)
 
     def __str__(self) -> str:
         return self._text

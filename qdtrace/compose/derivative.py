@@ -27,7 +27,7 @@ from qdtrace.compose.call import Origin, call, derivative_p
 from qdtrace.compose.derivative_spec import Derivative
 from qdtrace.compose.direct import leading, runs_by, zero_tangent
 from qdtrace.compose.garbage import paused_garbage_collection
-from qdtrace.compose.linearised import linearised
+from qdtrace.compose.linearised import linearised, tangents_key
 from qdtrace.compose.pass_cache import TANGENTS, kept, keyed
 from qdtrace.compose.residuals import call_keeping, derivation, residuals_of, unread_by
 from qdtrace.compose.stack_chunk import in_one_chunk
@@ -160,7 +160,7 @@ def reached_by(base: StagedProgram, mask: Mask) -> Mask:
             return tuple(v is not None for v in source.traced.along(mask).results)
 
         with contextlib.suppress(GradientError):  # it is refused where the derivative is computed
-            return kept(TANGENTS, lambda: base.source_key, ("reached", mask), base.options, make)
+            return kept(TANGENTS, lambda: tangents_key(base), ("reached", mask), base.options, make)
     program = base.program
     found = derivation().active_variables(program, chosen(program.params, mask))
     return tuple(v in found for v in program.results)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from qdtrace.autodiff.extremes import with_extremes
-from qdtrace.compose.pass_cache import TANGENTS, GraphKey, kept
+from qdtrace.compose.pass_cache import TANGENTS, GraphKey, kept, settings
 from qdtrace.compose.staged_program import StagedProgram, chosen
 from qdtrace.errors import GradientError
 from qdtrace.frozen import frozen
@@ -20,6 +20,18 @@ if TYPE_CHECKING:
     from qdtrace.config import FastMath, Options
 
     Mask = tuple[bool, ...]
+
+
+def tangents_key(staged: StagedProgram) -> GraphKey:
+    """Returns the key of what JAX's rules make of a program that was traced; they look at settings, too."""
+    assert staged.source is not None
+    graph, source, now = staged.key, staged.source.key, settings()
+    if reason := graph.reason or source.reason or ("settings of JAX" if now is None else ""):
+        return GraphKey("", (), reason)
+    locs = {loc: k for k, loc in enumerate(graph.locs)}
+    pattern = [locs.setdefault(loc, len(locs)) for loc in source.locs]
+    text = repr((graph.digest, source.digest, pattern, now))
+    return GraphKey(hashlib.sha256(text.encode()).hexdigest(), tuple(locs))
 
 
 @frozen(eq=False)
@@ -62,7 +74,7 @@ class Linearised:
     @functools.cached_property
     def key(self) -> GraphKey:
         """The key of what is derived of it."""
-        key = self.base.source_key
+        key = tangents_key(self.base)
         if key.reason:
             return self.staged.key
         text = repr((key.digest, self.masks, self.out, self.with_primal, self.lower))
@@ -74,7 +86,7 @@ class Linearised:
             return self.staged.options.fast_math, len(self.staged.constants)
 
         about = ("facts", self.masks, self.out, self.with_primal, self.lower)
-        return kept(TANGENTS, lambda: self.base.source_key, about, self.base.options, make)
+        return kept(TANGENTS, lambda: tangents_key(self.base), about, self.base.options, make)
 
     @property
     def options(self) -> Options:

@@ -20,7 +20,7 @@ import hashlib
 import io
 import pickle
 import platform
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -134,14 +134,6 @@ def settings() -> tuple[str, ...] | None:
         return None
     values = [getattr(value, "axis_sizes", value) for value in compat.settings()]
     return tuple(repr(None if value == () else value) for value in values)  # a mesh without axes is none
-
-
-def with_settings(equations: GraphKey) -> GraphKey:
-    """Returns the key of a program's tangents now, given that of its equations: JAX's rules look at settings, too."""
-    now = settings()
-    if equations.reason or now is None:
-        return equations if equations.reason else GraphKey("", (), "settings of JAX")
-    return replace(equations, digest=hashlib.sha256(repr((equations.digest, now)).encode()).hexdigest())
 
 
 @paused_garbage_collection()

@@ -64,8 +64,8 @@ class Kept:
     has_primal: bool
     """True if each result of the program has a variable."""
     graph: GraphKey
-    equations: GraphKey
-    """Key of the program's equations."""
+    source: GraphKey
+    """Key of what was traced."""
 
 
 def results_of(request: Request) -> object:
@@ -143,8 +143,7 @@ def _kept(name: str, made: Call | None, results: object, request: Request) -> Ke
     placed = jax.tree.unflatten(tree, [known[id(x)] for x in leaves])
     if not _is_plain(placed):
         raise NoKeyError("results in a class")
-    program, equations = staged.with_rules, source.equations_key(graph)
-    return Kept(name, program, operands, placed, source.has_primal, graph, equations)
+    return Kept(name, staged.with_rules, operands, placed, source.has_primal, graph, source.key)
 
 
 def _array(value: Array) -> np.ndarray:
@@ -169,12 +168,12 @@ def _note(kept: Kept, found: Kept | None, request: Request) -> None:
         if one != other:
             raise _not_pure(request, "other operands or results")
         return
-    locs = kept.equations.locs or kept.graph.locs
+    locs = *kept.graph.locs, *kept.source.locs
     lines = [(loc.file, loc.line, loc.function) for loc in locs]
     inner = pass_cache.written((kept.program, kept.operands, kept.results, kept.has_primal), locs)
     if inner is None:
         raise NoKeyError("object of Python in the graph")
-    keys = kept.graph.digest, len(kept.graph.locs), kept.equations.digest, kept.equations.reason
+    keys = kept.graph.digest, len(kept.graph.locs), kept.source.digest, kept.source.reason
     data = pass_cache.written((keys, lines, inner), ())
     assert data is not None
     backend("cpu").keep(kept.name, data, request.options)
@@ -184,11 +183,12 @@ def _find(name: str, request: Request) -> Kept | None:
     data = backend("cpu").find_kept(PURE, name, request.options)
     try:
         if data is not None:
-            (digest, count, equations, reason), lines, inner = pass_cache.read(data, ())
+            (digest, count, source, reason), lines, inner = pass_cache.read(data, ())
             locs = tuple(Loc(*line) for line in lines)
             graph = GraphKey(digest, locs[:count])
             program, operands, results, has_primal = pass_cache.read(inner, locs)
-            return Kept(name, program, operands, results, has_primal, graph, GraphKey(equations, locs, reason))
+            key = GraphKey(name if reason else source, locs[count:], reason)  # else it has identities of a process
+            return Kept(name, program, operands, results, has_primal, graph, key)
     except Exception:
         miss(PURE, "not readable")
     return None
@@ -200,7 +200,7 @@ def _find(name: str, request: Request) -> Kept | None:
 def _called(found: Kept, request: Request) -> object:
     """Returns the results of a call that was found."""
     trace = partial(_traced_again, found, _without_tracers(request))
-    source = FoundSource(found.name, found.equations, found.has_primal, trace)
+    source = FoundSource(found.source, found.has_primal, trace)
     staged = StagedProgram(found.program, request.options, source=source, known_key=found.graph)
     note_programs((staged,))
     arguments = request.leaves()

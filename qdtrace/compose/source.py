@@ -15,7 +15,7 @@ import numpy as np
 
 from qdtrace.compose.jaxprs import is_literal
 from qdtrace.compose.segment import Step
-from qdtrace.compose.source_key import UnknownError, equations_here, equations_key
+from qdtrace.compose.source_key import Description
 from qdtrace.errors import GradientError
 from qdtrace.frozen import frozen
 from qdtrace.ir.program import Var
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from jax.typing import ArrayLike
 
     from qdtrace.compose.pass_cache import GraphKey
-    from qdtrace.compose.source_key import Description
     from qdtrace.errors import Loc
     from qdtrace.ir.program import Program
     from qdtrace.ir.types import DType
@@ -224,14 +223,13 @@ class Source:
         with jax.ensure_compile_time_eval():
             return self.stage(self, results, likes)
 
-    def equations_key(self, graph: GraphKey) -> GraphKey:
-        """Returns the key of the equations on disk, given that of the program's graph."""
-        return equations_key(graph, self._described)
+    @functools.cached_property
+    def key(self) -> GraphKey:
+        """The key of what was traced: equal for sources with the same derivatives, as long as both live."""
+        equations = Description("" if self.unknown is None else "not known")
+        return equations.key(self._described(equations))
 
     def _described(self, equations: Description) -> object:
-        """Returns what is equal for sources that are; raises UnknownError if something has no faithful description."""
-        if self.unknown is not None:
-            raise UnknownError("not known")
         params = {v: k for k, v in enumerate(self.params)}
         memory: dict[int, int] = {}
 
@@ -247,10 +245,6 @@ class Source:
             [(equations.eqn(s.item), [equations.atom(c) for c in s.conditions]) for s in self.steps],
             [None if v is None else equations.atom(v) for v in (*self.results, *self.primal)],
         )
-
-    def key(self) -> object:
-        """Returns a key that is equal for sources with the same derivatives."""
-        return equations_here(self._equations())
 
 
 def _twin(content: Memory, given: Mapping[Var, Var]) -> Memory:

@@ -1,9 +1,9 @@
-"""A faithful description of traced equations, by which a program's tangents are found on disk.
+"""A description of traced equations, by which a program's tangents are found in this process and on disk.
 
 Tangents are made by JAX's rules from the traced equations, so the key of a graph does not determine them: two functions
 with the same graph may have other derivatives. The description has each equation with its primitive, parameters,
-operands and lines, and each known value by its bits. It has a reason instead if something has no faithful description:
-a derivative rule of the user, a primitive that is not JAX's, a large array.
+operands and lines, and each known value by its bits. What has no faithful description (a derivative rule of the user, a
+primitive that is not JAX's, a large array) is told by its identity, and is the reason why nothing is kept on disk.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ from qdtrace.trace.own_indices import inside_p
 from qdtrace.trace.source import eqn_loc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from jax.core import ShapedArray
 
     from qdtrace.trace import jaxprs
@@ -42,53 +40,32 @@ _SHOWN = {"AbstractMesh", "FTTuple", "Mesh", "UnspecifiedValue"}
 """Types of JAX whose `repr` is faithful: what `jit` and `scan` have as parameters."""
 
 
-class UnknownError(Exception):
-    """Something has no faithful description."""
-
-
-def equations_key(graph: GraphKey, describe: Callable[[Description], object]) -> GraphKey:
-    """Returns the key of a program's equations, given that of its graph and a function that describes them."""
-    if graph.reason:
-        return graph
-    if TAUGHT:
-        return GraphKey("", (), "import rule of the user")
-    locs: dict[Loc, int] = {loc: k for k, loc in enumerate(graph.locs)}
-    try:
-        text = describe(Description(locs))
-    except UnknownError as error:
-        return GraphKey("", (), str(error))
-    return GraphKey(hashlib.sha256(repr((graph.digest, text)).encode()).hexdigest(), tuple(locs))
-
-
-def equations_here(items: Iterable[JaxprEqn]) -> object:
-    """Returns what is equal for equations that do the same, as long as both live: what has no faithful description is
-    told by its identity. Lines do not count, but for those of loops and conditions."""
-    return list(map(Description({}, here=True).eqn, items))
-
-
 class Description:
-    """Describes equations; variables are numbered as they come, lines by `locs`, which grows."""
+    """Describes equations; variables and lines are numbered as they come."""
 
-    def __init__(self, locs: dict[Loc, int], *, here: bool = False) -> None:
-        self._locs = locs
-        self._here = here
-        """True if descriptions are compared in this process alone."""
+    def __init__(self, reason: str = "") -> None:
+        self.reason = reason or ("import rule of the user" if TAUGHT else "")
+        """The reason why the description is not faithful in another process."""
+        self._locs: dict[Loc, int] = {}
         self._uids: dict[object, int] = {}
         self._numbers: dict[jaxprs.Atom, int] = {}
         self._jaxprs: dict[int, tuple[object, object]] = {}
         self._types: dict[object, object] = {}
         self._contexts: dict[int, tuple[object, str]] = {}
-        self._checked: set[Primitive] = set()
+        self._checked: dict[Primitive, object] = {}
 
     def eqn(self, eqn: JaxprEqn) -> object:
         """Returns the description of an equation."""
-        if eqn.primitive not in self._checked and not self._here:
-            self._check(eqn.primitive)
+        if (primitive := self._checked.get(eqn.primitive)) is None:
+            primitive = self._checked[eqn.primitive] = self._primitive(eqn.primitive)
         operands = [self.atom(v) for v in eqn.invars]
         params = [(k, self._uid(v) if k == "uid" else self.value(v)) for k, v in eqn.params.items()]
-        place, settings = None if self._here else self.value(eqn_loc(eqn)), self._settings(eqn)
-        primitive = eqn.primitive if self._here else eqn.primitive.name
-        return (primitive, operands, params, place, settings, list(map(self.var, eqn.outvars)))
+        place = self.value(eqn_loc(eqn))
+        return (primitive, operands, params, place, self._settings(eqn), list(map(self.var, eqn.outvars)))
+
+    def key(self, text: object) -> GraphKey:
+        """Returns the key of what was described, given its text."""
+        return GraphKey(hashlib.sha256(repr(text).encode()).hexdigest(), tuple(self._locs), self.reason)
 
     def _settings(self, eqn: JaxprEqn) -> str:
         known = self._contexts.get(id(eqn.ctx))
@@ -96,11 +73,11 @@ class Description:
             known = self._contexts[id(eqn.ctx)] = (eqn.ctx, repr(eqn.ctx))
         return known[1]
 
-    def _check(self, primitive: Primitive) -> None:
-        """Raises UnknownError unless a primitive is JAX's or a marker, with a rule of forward mode of JAX or ours."""
+    def _primitive(self, primitive: Primitive) -> object:
+        """Returns the name of a primitive that is JAX's or a marker, with a rule of forward mode of JAX or ours."""
         if primitive not in _primitives() or not is_own_rule(ad.primitive_jvps.get(primitive)):
-            raise UnknownError(f"primitive {primitive.name}")
-        self._checked.add(primitive)
+            return self._unknown(primitive, f"primitive {primitive.name}")
+        return primitive.name
 
     def var(self, var: jaxprs.Atom) -> object:
         """Returns the description of a variable where it is bound."""
@@ -133,7 +110,7 @@ class Description:
         if isinstance(value, dict):
             return (kind.__name__, *((self.value(k), self.value(v)) for k, v in value.items()))
         if isinstance(value, Loc):
-            return value if self._here else ("line", self._locs.setdefault(value, len(self._locs)))
+            return ("line", self._locs.setdefault(value, len(self._locs)))
         if isinstance(value, np.dtype | enum.Enum):
             return (kind.__name__, str(value))
         if isinstance(value, np.ndarray | np.generic | jax.Array):
@@ -164,8 +141,7 @@ class Description:
         return (type(value).__name__, array.dtype.type.__name__, array.dtype.str, array.shape, content)
 
     def _unknown(self, value: object, what: str) -> object:
-        if not self._here:
-            raise UnknownError(what)
+        self.reason = self.reason or what
         return "object", id(value)
 
     def _uid(self, uid: object) -> int:

@@ -18,10 +18,8 @@ if TYPE_CHECKING:
 class FoundSource:
     """A source that `trace` makes, with the facts about it that are on disk."""
 
-    name: str
-    """The key of the function."""
-    equations: GraphKey
-    """The key of the program's equations."""
+    key: GraphKey
+    """The key of what was traced."""
     has_primal: bool
     trace: Callable[[], Source]
     unknown: None = None
@@ -36,17 +34,9 @@ class FoundSource:
     @property
     def has_backward(self) -> bool:
         """Returns whether an equation has a derivative rule for reverse mode alone; such equations have no key."""
-        return bool(self.equations.reason) and self.traced.has_backward
+        return bool(self.key.reason) and self.traced.has_backward
 
     @property
     def has_primals_of_rules(self) -> bool:
         """Returns whether rules of users may return other values than their functions; such equations have no key."""
-        return bool(self.equations.reason) and self.traced.has_primals_of_rules
-
-    def equations_key(self, graph: GraphKey) -> GraphKey:
-        """Returns the key of the equations on disk."""
-        return self.equations
-
-    def key(self) -> object:
-        """Returns a key that is equal for sources with the same derivatives."""
-        return self.name
+        return bool(self.key.reason) and self.traced.has_primals_of_rules

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from qdtrace.analysis.machine import CPU
 from qdtrace.batching.batch import batch, batched_references
 from qdtrace.compose.depth import depth_told
-from qdtrace.compose.pass_cache import graph_key, optimised, pipelines, with_settings
+from qdtrace.compose.pass_cache import graph_key, optimised, pipelines
 from qdtrace.errors import warn
 from qdtrace.frozen import frozen
 from qdtrace.ir.custom import without_rules
@@ -75,9 +75,10 @@ class Unbatched:
 class StagedProgram:
     """A traced program with its compile options, in a form that JAX can hash and compare.
 
-    Two are equal if their printed graphs are. A graph is printed only if another one of equal hash turns up: most are
-    traced once, and printing one takes as long as a pass over it. The hash includes constants and shapes: programs of a
-    function that repeats itself, or is called at many lengths, often differ in nothing else.
+    Two are equal if the keys of their graphs and sources are, and their rules. A graph is printed for that only if
+    another one of equal hash turns up: most are traced once, and printing one takes as long as a pass over it. The hash
+    includes constants and shapes: programs of a function that repeats itself, or is called at many lengths, often
+    differ in nothing else.
     """
 
     with_rules: Program
@@ -114,18 +115,9 @@ class StagedProgram:
 
     @functools.cached_property
     def key(self) -> GraphKey:
-        """The key of what is kept on disk of the program."""
-        return self.known_key or graph_key(self._recording)
-
-    @property
-    def source_key(self) -> GraphKey:
-        """The key of its tangents, before JAX makes them in the present settings."""
-        return with_settings(self._equations_key)
-
-    @functools.cached_property
-    def _equations_key(self) -> GraphKey:
-        assert self.source is not None
-        return self.source.equations_key(self.key)
+        """The key of the graph before any pass, in this process and on disk."""
+        with self.depth_told():
+            return self.known_key or graph_key(self._recording)
 
     @property
     def has_known_source(self) -> bool:
@@ -150,13 +142,13 @@ class StagedProgram:
         return isinstance(other, StagedProgram) and self.options == other.options and self._is_same(other)
 
     def _is_same(self, other: StagedProgram) -> bool:
-        return self.rules == other.rules and self.text == other.text and self._source_key == other._source_key
+        is_one = self.rules == other.rules and self.key.digest == other.key.digest
+        return is_one and self._derived_from() == other._derived_from()
 
-    @functools.cached_property
-    def _source_key(self) -> object:
-        if self.unbatched is not None:
-            return self.unbatched.mask, self.unbatched.size, self.unbatched.staged._source_key
-        return None if self.source is None else self.source.key()
+    def _derived_from(self) -> object:
+        if (one := self.unbatched) is not None:
+            return one.mask, one.size, one.staged._derived_from()
+        return self.source and (self.source.key.digest, self.source.key.locs)
 
     def __hash__(self) -> int:
         return self._hash
@@ -168,9 +160,8 @@ class StagedProgram:
         shapes = tuple([ref_type(v).shape for v in program.params])
         return hash((program.name, len(program.tasks), shapes, self.options, *constants))
 
-    @functools.cached_property
-    def text(self) -> str:
-        """The printed graph, before any pass."""
+    def printed(self) -> str:
+        """Returns the text of the graph, before any pass."""
         with self.depth_told():
             return print_program(self.program)
 
