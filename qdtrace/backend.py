@@ -91,8 +91,7 @@ class Backend(Protocol):
 
     def fitted(self, program: Program, options: Options) -> Program:
         """Returns a program of the final stage as code is made of it. Raises BackendError if it cannot be."""
-        del options
-        return program
+        ...
 
     def compile(self, program: Program, options: Options) -> Compiled:
         """Compiles and registers a program of the final stage."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from qdtrace.analysis.cost import operations, work
 from qdtrace.analysis.index.affine import AffineForms, Quotient, Term
 from qdtrace.analysis.memory import TaskMemory, is_comparable
+from qdtrace.analysis.uniformity import Uniformity, analyse_uniformity
 from qdtrace.analysis.zero_signs import unsigned_zeros
 from qdtrace.frozen import mutable
 from qdtrace.ir.faults import checks_of
@@ -49,6 +50,11 @@ class TaskFacts:
     def forms(self) -> AffineForms:
         """The affine forms of the task's values."""
         return AffineForms(self.task)
+
+    @cached_property
+    def uniformity(self) -> Uniformity:
+        """The uniformity of iterations that run in step."""
+        return analyse_uniformity(self.task)
 
     @cached_property
     def refs(self) -> tuple[Var, ...]:

@@ -84,7 +84,7 @@ def compile_given(
     threads = options.num_threads or 0
     content = digest("given", program_content(layout, [piece.content for piece in pieces], threads))
     target, host, platform = backend.machines()
-    name = target_name(layout.program, told_apart(content, layout.texts), target)
+    name = target_name(layout.program.name, told_apart(content, layout.texts), target)
     cache = artifact_cache(options)
     jobs = {p.content: functools.partial(p.load, cache) for p in pieces}
     loaded = in_parallel(jobs, {p.content: p.label for p in pieces})

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lowering.legalize.share_code import SharedCode
     from lowering.llvm.target import Target
     from lowering.runtime.layout import Layout
-    from qdtrace.ir.program import Program, Task
+    from qdtrace.ir.program import Task
 
 _LENGTH = 32
 
@@ -51,9 +51,9 @@ def task_contents(shared: SharedCode, emit_options: object) -> list[str]:
     return [known[k] for k in first]
 
 
-def target_name(program: Program, content: str, target: Target) -> str:
-    """Returns the name of the foreign-function target of a program with that content key."""
-    plain = re.sub(r"\W+", "_", program.name, flags=re.ASCII)
+def target_name(name: str, content: str, target: Target) -> str:
+    """Returns the name of the foreign-function target of a program with that name and content key."""
+    plain = re.sub(r"\W+", "_", name, flags=re.ASCII)
     return f"qdtrace_{plain}_{content}_{target.key}"
 
 

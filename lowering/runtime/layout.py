@@ -12,9 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lowering.tables import CACHE_LINE, round_up
-from qdtrace.analysis.checked import must_run
 from qdtrace.frozen import frozen
-from qdtrace.ir.faults import checks_of, fault_of, largest_private
+from qdtrace.ir.faults import checks_of, fault_of, largest_private, must_run
 from qdtrace.ir.memory import written
 from qdtrace.ir.primitives import BOUND
 from qdtrace.ir.program import Program, Var, ref_type
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from qdtrace.ir.program import Eqn
+    from qdtrace.ir.program import Eqn, Literal
 
 
 @frozen
@@ -72,7 +71,7 @@ class Layout:
     largest: tuple[str, ...] = ()
     """Texts that name, for each task, the line whose private arrays take most, for errors of allocation."""
     must_run: bool = False
-    """True if the call has checks for which XLA must not drop it (`analysis.checked.must_run`)."""
+    """True if the call has checks for which XLA must not drop it (`ir.faults.must_run`)."""
 
     @property
     def texts(self) -> tuple[tuple[str, ...], ...]:
@@ -130,8 +129,8 @@ def plan_layout(
         scratch_bytes = max(scratch_bytes, 1)
     own = len(params) if passes else operands + len(made) + bool(scratch_bytes)
     places |= {v: Place(own, offset) for v, offset in inside.items()}
-    clears = _clears(program, refs, places)
-    runs = any(faults) and must_run(program)
+    clears = _clears(program.initial, refs, places)
+    runs = any(faults) and must_run(program, stored)
     largest = tuple(map(largest_private, program.tasks))
     return Layout(program, made, aliases, places, scratch_bytes, refs, clears, content, passes, faults, largest, runs)
 
@@ -163,7 +162,9 @@ def _constants(constants: Mapping[Var, np.ndarray]) -> tuple[bytes, dict[Var, in
     return bytes(memory), offsets
 
 
-def _clears(program: Program, refs: Sequence[Sequence[Var]], places: Mapping[Var, Place]) -> tuple[Clear, ...]:
+def _clears(
+    initial: Mapping[Var, Literal], refs: Sequence[Sequence[Var]], places: Mapping[Var, Place]
+) -> tuple[Clear, ...]:
     """Returns a clear for each buffer with an initial value that some task uses or that is returned."""
     first: dict[Var, int] = {}
     for k, used in enumerate(refs):
@@ -171,7 +172,7 @@ def _clears(program: Program, refs: Sequence[Sequence[Var]], places: Mapping[Var
             first.setdefault(var, k)
     clears = [
         Clear(first.get(var, len(refs)), places[var], ref_type(var).nbytes, value.value.tobytes())
-        for var, value in program.initial.items()
+        for var, value in initial.items()
         if var in places and ref_type(var).nbytes
     ]
     return tuple(sorted(clears, key=lambda clear: clear.before))

@@ -111,13 +111,18 @@ class NativeBackend(Backend, Generic[T]):
     def handler(self, layout: Layout, loaded: Loaded[T], options: Options, cache: ArtifactCache | None) -> Handler:
         """Returns the handler that runs the pieces."""
 
+    def fitted(self, program: Program, options: Options) -> Program:
+        """Returns a program of the final stage as code is made of it."""
+        del options
+        return program
+
     def compile(self, program: Program, options: Options) -> CompiledProgram:
         """Compiles and registers a program, or returns the one that was compiled before from equal content."""
         layout, pieces = self.pieces(share_code(self.fitted(program, options)), options)
         threads = options.num_threads or 0
         content = program_content(layout, [piece.content for piece in pieces], threads)
         target, host, platform = self.machines()
-        name = target_name(layout.program, told_apart(content, layout.texts), target)
+        name = target_name(layout.program.name, told_apart(content, layout.texts), target)
 
         def make() -> Made:
             cache = artifact_cache(options)

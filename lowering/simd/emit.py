@@ -141,11 +141,11 @@ class _Function:
 
     def bounds(self) -> str:
         """Returns `qd_bounds`."""
-        task, text = self.facts.task, self.text
+        task, text, f = self.facts.task, self.text, self.frame
         atoms: list[Atom] = [] if task.kind == "serial" else [task.start, task.stop]
-        self.frame.leave = "store [2 x i64] zeroinitializer, ptr %out\n  ret void"
+        f.leave = "store [2 x i64] zeroinitializer, ptr %out\n  ret void"
         self._open({a for a in atoms if isinstance(a, Var)}, checks=True)
-        values = [_wide(self.frame, a) for a in atoms] or ["0", "1"]
+        values = [f.scalar.cast("sext", REGISTER[a.dtype], f.scalar_of(a), "i64") for a in atoms] or ["0", "1"]
         text.do(f"store i64 {values[0]}, ptr %out")
         text.do(f"store i64 {values[1]}, ptr {text.op('getelementptr i64, ptr %out, i64 1')}")
         text.do("ret void")
@@ -239,7 +239,3 @@ class _Function:
         whole = text.render(f"define internal void @{name}_in({parameters}{arrays})")
         checks.require_failure(self.frame)
         return f"{whole}\n{allocating(text.module, name, parameters, text.heap, linkage)}"
-
-
-def _wide(f: LaneFrame, atom: Atom) -> str:
-    return f.scalar.cast("sext", REGISTER[atom.dtype], f.scalar_of(atom), "i64")

@@ -32,6 +32,11 @@ class LaneFacts:
     facts: TaskFacts
     uniformity: Uniformity
 
+    @classmethod
+    def in_step(cls, facts: TaskFacts) -> LaneFacts:
+        """Returns the facts in lanes that run in step."""
+        return cls(facts, facts.uniformity)
+
     @cached_property
     def divergent_loops(self) -> tuple[Eqn, ...]:
         """The loops that lanes leave at different times, except those that rarely run."""

@@ -45,17 +45,17 @@ class Plan:
 
 def plan_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> Plan:
     """Returns the plan of a task, with its nested loops as one if lanes then are refilled."""
-    lanes = LaneFacts(TaskFacts(task), analyse_uniformity(task))
+    lanes = LaneFacts.in_step(TaskFacts(task))
     flat = None if options.vectorize is False else flattened(lanes, target)
     if flat is not None:
-        plan = _plan(LaneFacts(flat, analyse_uniformity(flat.task)), target, options)
+        plan = _plan(LaneFacts.in_step(flat), target, options)
         if plan.divergence.refill is not None:
             return plan
     plan = _plan(lanes, target, options)
     found = flattened_steps(lanes) if plan.shape.width > 1 and plan.divergence.is_masks else None
     if found is None:
         return plan
-    apart = _plan(LaneFacts(found[0], analyse_uniformity(found[0].task)), target, options)
+    apart = _plan(LaneFacts.in_step(found[0]), target, options)
     return plan if apart.divergence.refill is None else replace(plan, apart=apart, nest=found[1:])
 
 
@@ -68,7 +68,7 @@ def _plan(lanes: LaneFacts, target: Target, options: EmitOptions) -> Plan:
     shape = choose_shape(lanes, target, options, sums)
     if shape.strips is not None:
         facts = shape.strips
-        lanes, sums = LaneFacts(facts, analyse_uniformity(facts.task)), find_sums(facts, limits)
+        lanes, sums = LaneFacts.in_step(facts), find_sums(facts, limits)
     if shape.row is not None:
         lanes = LaneFacts(facts, analyse_uniformity(facts.task, shape.row.uniform))
     accumulation = plan_accumulation(facts, sums, limits, shape.width, shape.row, in_order=options.deterministic)

@@ -1,17 +1,16 @@
-"""Checks of a program: which accesses are proven to be in range, and if the program must run for its checks."""
+"""Accesses of a program that are proven to be in range."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from qdtrace.frozen import frozen
-from qdtrace.ir.memory import indices_of, written
+from qdtrace.ir.memory import indices_of
 from qdtrace.ir.primitives import BOUND
-from qdtrace.ir.program import Literal, ref_type
+from qdtrace.ir.program import Literal
 from qdtrace.ir.walk import walk_program
 
 if TYPE_CHECKING:
-
     from qdtrace.errors import Loc
     from qdtrace.ir.program import Program
 
@@ -44,12 +43,3 @@ def indexed_accesses(traced: Program, final: Program) -> list[Indexed]:
         if eqn.primitive is BOUND:
             axes.setdefault((eqn.loc, str(eqn.params["buffer"])), set()).add(int(eqn.params["axis"]))
     return [Indexed(*key, count, tuple(sorted(axes.get(key, ())))) for key, count in counts.items()]
-
-
-def must_run(program: Program) -> bool:
-    """Returns whether a program must run for its checks even if no result is used: it writes no result that has
-    elements, or returns a buffer that it does not write (`compose/segment.with_token`)."""
-    stored = set(written(walk_program(program)))
-    given = [v for v in program.results if v in stored]
-    buffers = set(program.buffers)
-    return not any(ref_type(v).size for v in given) or any(v in buffers and v not in given for v in program.results)

@@ -52,11 +52,14 @@ def choose_for_arrays(task: Task, found: Accesses, zero: Container[Var], most: M
         most: Upper bounds of the trip counts of its loops.
         stacks: The memory of a lane and the limits of the machine.
     """
+    nested = [(e, [o for o in around if o.primitive.loops]) for e, around in walk_nested(task.body)]
+    arrays = [e.outvar for e, around in nested if e.primitive is CELL and not around]
+    if not arrays:
+        return
     limits = stacks.limits
     planner = Planner(task, most, limits, stacks.log_room)
     found.log = planner.log
-    nested = [(e, [o for o in around if o.primitive.loops]) for e, around in walk_nested(task.body)]
-    for array in (e.outvar for e, around in nested if e.primitive is CELL and not around):
+    for array in arrays:
         used = [(e, around) for e, around in nested if around and array in e.invars]
         written = {loop for e, around in used if e.primitive.writes for loop in around}
         # Loops after the last store load values that stay in the array.

@@ -82,11 +82,12 @@ def reverse(
             adjoints[var] = Var(var.type, f"{var.hint}_bar")
             buffers.append(adjoints[var])
             initial[adjoints[var]] = literal(0, var.dtype)
-    numbers = [k for k, task in enumerate(program.tasks) if any(v in active for v in task_refs(task))]
+    refs = list(map(task_refs, program.tasks))
+    numbers = [k for k, used in enumerate(refs) if any(v in active for v in used)]
     accessed = {k: settled(program.tasks[k], zero) for k in numbers}
     needed: list[tuple[int, Var]] = []
     for k in numbers:
-        needed += [(k, ref) for ref in task_refs(program.tasks[k]) if ref not in zero]
+        needed += [(k, ref) for ref in refs[k] if ref not in zero]
         needed += [(k + 1, ref) for ref in found_behind(accessed[k])]
     again = _run_again(program, accessed, known, zero)
     versions = Versions(program, needed, set(numbers) - again)
@@ -96,8 +97,7 @@ def reverse(
     for k in reversed(numbers):
         task = program.tasks[k]
         found = accessed[k]
-        used = [ref for ref in task_refs(task) if ref not in zero]
-        before = {ref: known.content(k, ref) or versions.before[k, ref] for ref in used}
+        before = {ref: known.content(k, ref) or versions.before[k, ref] for ref in refs[k] if ref not in zero}
         memory = dict(before)
         for ref in found.volatile:
             copy = Var(ref.type, ref.hint)
@@ -202,11 +202,12 @@ def _from_the_end(builder: Builder, index: Var, start: Atom, stop: Atom) -> Atom
 
 
 def _need_room(task: Task, sweep: Sweep, stacks: Stacks) -> None:
-    values = task_values(task)
-    room = stacks.room(1 if task.index is None else None if values is None else values.count, sweep.tape.nbytes)
-    if sweep.tape.nbytes > room:
+    taped = sweep.tape.nbytes
+    values = task_values(task) if taped else None
+    room = stacks.room(1 if task.index is None else None if values is None else values.count, taped)
+    if taped > room:
         raise GradientError(
-            f"{task.name}: reverse mode keeps {sweep.tape.nbytes} bytes an iteration of memory that loops load and "
+            f"{task.name}: reverse mode keeps {taped} bytes an iteration of memory that loops load and "
             f"change, more than the {room} that the option ad_stack_memory leaves",
             loc=task.loc,
             help="raise ad_stack_memory, run fewer iterations at a time (num_threads), or change less memory",
@@ -215,7 +216,7 @@ def _need_room(task: Task, sweep: Sweep, stacks: Stacks) -> None:
     limit = stacks.limits.lane_bytes
     if held <= limit:
         return
-    notes = [f"{sweep.tape.nbytes} bytes are values of memory that loops load and change"] if sweep.tape.nbytes else []
+    notes = [f"{taped} bytes are values of memory that loops load and change"] if taped else []
     largest = max(stacks.choices, key=lambda c: c.nbytes, default=None)
     if largest is not None and largest.nbytes:
         notes.append(f"the loop that keeps most: {largest}")

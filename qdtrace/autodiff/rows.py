@@ -51,6 +51,8 @@ def with_private_rows(program: Program, zero: Callable[[], Container[Var]], near
 def with_rows(task: Task, zero: Callable[[], Container[Var]] = frozenset, near: int = ROW_BYTES) -> Task:
     """Returns the task with rows as private arrays where they take less memory than tapes."""
     found = settled(task, by_data=False)
+    if not found.taped:
+        return task
     rows: dict[Var, int] = {}
     for ref, nbytes in tape_bytes(task, found.taped, MostTrips(task)).items():
         row = _row_of(task, ref)

@@ -37,7 +37,7 @@ from qdtrace.errors import Loc
 from qdtrace.frozen import frozen
 from qdtrace.ir.primitives import Primitive, primitive
 from qdtrace.ir.printer import print_program
-from qdtrace.ir.program import Block, Eqn, Literal, Stage, Task, Var
+from qdtrace.ir.program import Block, Eqn, Literal, Program, Stage, Task, Var
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import walk_program
 from qdtrace.sources import version_of
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
     from qdtrace.analysis.machine import Machine
     from qdtrace.config import Options
-    from qdtrace.ir.program import Program
 
 T = TypeVar("T")
 PASSES, TANGENTS, DERIVATIONS = "passes", "tangents", "derivations"
@@ -188,7 +187,7 @@ def _reducer(kind: type[Any]) -> Callable[[object], tuple[type, tuple[object, ..
     return lambda value: (kind, parts(value))
 
 
-_REDUCERS = {kind: _reducer(kind) for kind in (Var, Literal, Block, Eqn, Task)}
+_REDUCERS = {kind: _reducer(kind) for kind in (Var, Literal, Block, Eqn, Task, Program)}
 """Functions that write parts of a graph for their constructors, as `dataclasses` would look fields up each time."""
 
 

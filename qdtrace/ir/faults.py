@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 from qdtrace.errors import BoundsError, CheckError
 from qdtrace.fault_texts import FAILED, HELP, LESS
 from qdtrace.ir.primitives import BOUND, CELL, CHECK, TELL, Effect
+from qdtrace.ir.program import ref_type
 from qdtrace.ir.walk import private_bytes, walk_eqns, walk_task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable
 
     from qdtrace.errors import Loc, QdError
-    from qdtrace.ir.program import Eqn, Task
+    from qdtrace.ir.program import Eqn, Program, Task, Var
 
 ITERATION = "in iteration {}"
 """Beginning of what a `check` in a loop tells: the index of that loop."""
@@ -57,6 +58,15 @@ def fault_of(eqn: Eqn, *values: str, index_only: bool = False) -> QdError:
         return BoundsError(rule, loc=eqn.loc, help=LESS)
     rule = f"index {value} is out of bounds for axis {p['axis']} of `{p['buffer']}` with shape {p['shape']}"
     return BoundsError(rule, loc=eqn.loc, help=HELP)
+
+
+def must_run(program: Program, stored: Container[Var]) -> bool:
+    """Returns whether a program that writes the references in `stored` must run for its checks even if no result is
+    used: it writes no result that has elements, or returns a buffer that it does not write
+    (`compose/segment.with_token`)."""
+    given = [v for v in program.results if v in stored]
+    buffers = set(program.buffers)
+    return not any(ref_type(v).size for v in given) or any(v in buffers and v not in given for v in program.results)
 
 
 def largest_private(task: Task) -> str:

@@ -109,14 +109,14 @@ def plan_blocks(
 
     def plan(part: Task, *, ordered: bool) -> PartPlan:
         shared, origins = (*memory, *(spans.kept if spans else ())), spans.origins if spans else dict[Eqn, Eqn]()
-        uniformity = analyse_uniformity(part)
         if ordered:
-            return PartPlan(OrderedFacts(part, facts, origins, shared), shape, uniformity)
+            own = OrderedFacts(part, facts, origins, shared)
+            return PartPlan(own, shape, own.uniformity)
         own = PartFacts(part, facts, origins, shared)
-        found = choose_shape(LaneFacts(own, uniformity), target, options, None)
+        found = choose_shape(LaneFacts.in_step(own), target, options, None)
         # copies in slots have room for inactive lanes of the whole
         found = replace(found, width=min(found.width, shape.width))
-        return PartPlan(own, found, analyse_uniformity(part, found.row.uniform) if found.row else uniformity)
+        return PartPlan(own, found, analyse_uniformity(part, found.row.uniform) if found.row else own.uniformity)
 
     functions = {name: plan(part, ordered=name == "qd_rows") for name, part in tasks.items()}
     return BlockPlan(plan(rows_task(task, memory), ordered=True), functions, spans, gain)

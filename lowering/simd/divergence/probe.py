@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from lowering.plan.sums import Part, Where, lay_out
 from lowering.simd.divergence.block_plan import PartFacts, PartPlan
-from qdtrace.analysis.uniformity import analyse_uniformity
 from qdtrace.frozen import frozen
 from qdtrace.ir.builder import ref_var
 from qdtrace.ir.carries import Carry, carries_of, with_carries
@@ -49,7 +48,7 @@ def plan_probe(plan: Plan, loop: Eqn) -> ProbePlan:
     task = probe_task(plan.facts.task, loop, measured)
     slot = lay_out(Part(measured, "add", Where.REGISTERS, (place,), DType.i32) for place in PLACES)
     facts, accumulation = PartFacts(task, plan.facts, {}, (measured,)), plan.accumulation.measuring(slot)
-    return ProbePlan(facts, plan.shape, analyse_uniformity(task), accumulation)
+    return ProbePlan(facts, plan.shape, facts.uniformity, accumulation)
 
 
 def probe_task(task: Task, loop: Eqn, measured: Var) -> Task:

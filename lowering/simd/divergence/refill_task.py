@@ -28,7 +28,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lowering.simd.divergence.block_plan import OnceFacts, PartPlan
-from qdtrace.analysis.uniformity import analyse_uniformity
 from qdtrace.ir.builder import ref_var
 from qdtrace.ir.primitives import FOR, IF, WHILE
 from qdtrace.ir.program import Block, Eqn, Var, literal
@@ -53,7 +52,8 @@ def plan_refill(facts: TaskFacts, refill: Refill, shape: Shape) -> PartPlan:
     """Returns the plan of the task whose lanes are refilled."""
     chunk = ref_var(DType.i64, (2,), "chunk")
     task, origins = refilled_task(facts.task, refill, chunk, shape.width * shape.vectors)
-    return PartPlan(OnceFacts(task, facts, origins, (chunk,)), shape, analyse_uniformity(task))
+    made = OnceFacts(task, facts, origins, (chunk,))
+    return PartPlan(made, shape, made.uniformity)
 
 
 def refilled_task(task: Task, refill: Refill, chunk: Var, lanes: int) -> tuple[Task, dict[Eqn, Eqn]]:
