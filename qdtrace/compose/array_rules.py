@@ -211,7 +211,7 @@ def _place_of_extreme(tasks: ArrayTasks) -> Plan:
     if len(_shape(x)) > 1:
         return None
     source, kind = DType.of(x.aval.dtype), DType.of(out.aval.dtype)
-    name = "max" if eqn.primitive.name == "argmax" else "min"
+    name = eqn.primitive.name.removeprefix("arg")
 
     def plan() -> None:
         extreme = tasks.memory((), source, start_of(name, source))

@@ -6,6 +6,7 @@ from math import gcd
 from typing import TYPE_CHECKING
 
 from qdtrace.frozen import frozen
+from qdtrace.ir.primitives import AND, CONVERT, EQ, NE, NOT, OR, REM
 from qdtrace.ir.program import Var
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def remainders(condition: Atom, makers: Mapping[Var, Eqn]) -> Iterator[tuple[Ato
     """Yields the parts of a condition, all of which hold if it does, with what each is decided by: what is divided in
     a test of a remainder, any other part itself."""
     eqn = makers.get(condition) if isinstance(condition, Var) else None
-    if eqn is not None and eqn.primitive.name == "and":
+    if eqn is not None and eqn.primitive is AND:
         for part in eqn.invars:
             yield from remainders(part, makers)
         return
@@ -66,9 +67,9 @@ def congruences(condition: Atom, holds: bool, makers: Mapping[Var, Eqn], on: OnB
     eqn = makers.get(condition) if isinstance(condition, Var) else None
     if eqn is None:
         return [], False
-    if eqn.primitive.name == "not":
+    if eqn.primitive is NOT:
         return congruences(eqn.invars[0], not holds, makers, on)
-    if eqn.primitive.name == ("and" if holds else "or") and not eqn.outvar.dtype.is_integer:
+    if eqn.primitive is (AND if holds else OR) and not eqn.outvar.dtype.is_integer:
         found = [congruences(part, holds, makers, on) for part in eqn.invars]
         return [one for some, _ in found for one in some], all(is_all for _, is_all in found)
     one = _congruence(eqn, holds, makers, on)
@@ -77,13 +78,13 @@ def congruences(condition: Atom, holds: bool, makers: Mapping[Var, Eqn], on: OnB
 
 def _tested(eqn: Eqn, makers: Mapping[Var, Eqn]) -> tuple[Eqn, Atom] | None:
     """Returns the remainder that a comparison is of, and the other side."""
-    if eqn.primitive.name not in {"eq", "ne"}:
+    if eqn.primitive not in (EQ, NE):
         return None
     for side, other in (eqn.invars, eqn.invars[::-1]):
         made = makers.get(side) if isinstance(side, Var) else None
-        while made is not None and made.primitive.name == "convert" and isinstance(made.invars[0], Var):
+        while made is not None and made.primitive is CONVERT and isinstance(made.invars[0], Var):
             made = makers.get(made.invars[0])
-        if made is not None and made.outvar.dtype.is_integer and made.primitive.name in {"rem", "and"}:
+        if made is not None and made.outvar.dtype.is_integer and made.primitive in (REM, AND):
             return made, other
     return None
 
@@ -96,11 +97,11 @@ def _congruence(eqn: Eqn, holds: bool, makers: Mapping[Var, Eqn], on: OnBox) -> 
     form, by, remainder = (on.form(a) for a in (*made.invars, other))
     if form is None or by is None or remainder is None or by.terms or remainder.terms or on.bounds(form)[0] < 0:
         return None
-    modulus = by.constant + (made.primitive.name == "and")  # the bits below a power of 2 are a remainder
+    modulus = by.constant + (made.primitive is AND)  # the bits below a power of 2 are a remainder
     if not 1 < modulus <= MOST_COLOURS or not 0 <= remainder.constant < modulus:
         return None
-    if made.primitive.name == "and" and modulus & by.constant:
+    if made.primitive is AND and modulus & by.constant:
         return None
-    if holds is (eqn.primitive.name == "eq"):
+    if holds is (eqn.primitive is EQ):
         return Congruence(form, modulus, remainder.constant)
     return Congruence(form, 2, 1 - remainder.constant) if modulus == 2 else None
