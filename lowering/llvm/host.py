@@ -26,6 +26,15 @@ if TYPE_CHECKING:
 _TYPES = {"Ptr": "ptr", "NoAlias": "ptr noalias", "I64": "i64", "I32": "i32", "I1": "i1", "None": "void"}
 
 
+def _operator(instruction: str, result: str = "") -> Callable[[Value, Operand], Value]:
+    """Returns a method that emits an instruction of two values; the result is of their type, or of `result`."""
+
+    def emit(self: Value, other: Operand) -> Value:
+        return self.code.op(result or self.type, f"{instruction} {self}, {self.code.value(other, self.type).name}")
+
+    return emit
+
+
 @frozen
 class Value:
     """A register or constant of a function that is being emitted; division and shifts are those of unsigned numbers."""
@@ -40,59 +49,25 @@ class Value:
     def __bool__(self) -> bool:
         raise TypeError("a value is known when the code runs: use `when` or `select`")
 
-    def _with(self, instruction: str, other: Operand, result: str = "") -> Value:
-        return self.code.op(result or self.type, f"{instruction} {self}, {self.code.value(other, self.type).name}")
-
-    def __add__(self, other: Operand) -> Value:
-        return self._with("add", other)
-
-    def __sub__(self, other: Operand) -> Value:
-        return self._with("sub", other)
-
-    def __mul__(self, other: Operand) -> Value:
-        return self._with("mul", other)
-
-    def __floordiv__(self, other: Operand) -> Value:
-        return self._with("udiv", other)
-
-    def __mod__(self, other: Operand) -> Value:
-        return self._with("urem", other)
-
-    def __and__(self, other: Operand) -> Value:
-        return self._with("and", other)
-
-    def __or__(self, other: Operand) -> Value:
-        return self._with("or", other)
-
-    def __lshift__(self, other: Operand) -> Value:
-        return self._with("shl", other)
-
-    def __rshift__(self, other: Operand) -> Value:
-        return self._with("lshr", other)
-
-    def __lt__(self, other: Operand) -> Value:
-        return self._with("icmp slt", other, "i1")
-
-    def __gt__(self, other: Operand) -> Value:
-        return self._with("icmp sgt", other, "i1")
-
-    def __le__(self, other: Operand) -> Value:
-        return self._with("icmp sle", other, "i1")
-
-    def __ge__(self, other: Operand) -> Value:
-        return self._with("icmp sge", other, "i1")
-
-    def below(self, other: Operand) -> Value:
-        """Returns whether this is less, as unsigned numbers."""
-        return self._with("icmp ult", other, "i1")
-
-    def equals(self, other: Operand) -> Value:
-        """Returns whether two values are equal."""
-        return self._with("icmp eq", other, "i1")
-
-    def differs(self, other: Operand) -> Value:
-        """Returns whether two values differ."""
-        return self._with("icmp ne", other, "i1")
+    __add__ = _operator("add")
+    __sub__ = _operator("sub")
+    __mul__ = _operator("mul")
+    __floordiv__ = _operator("udiv")
+    __mod__ = _operator("urem")
+    __and__ = _operator("and")
+    __or__ = _operator("or")
+    __lshift__ = _operator("shl")
+    __rshift__ = _operator("lshr")
+    __lt__ = _operator("icmp slt", "i1")
+    __gt__ = _operator("icmp sgt", "i1")
+    __le__ = _operator("icmp sle", "i1")
+    __ge__ = _operator("icmp sge", "i1")
+    below = _operator("icmp ult", "i1")
+    """Returns whether this is less, as unsigned numbers."""
+    equals = _operator("icmp eq", "i1")
+    """Returns whether two values are equal."""
+    differs = _operator("icmp ne", "i1")
+    """Returns whether two values differ."""
 
     def to(self, type_: str, how: str = "zext") -> Value:
         """Returns the value in another type."""

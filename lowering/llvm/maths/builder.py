@@ -42,6 +42,20 @@ def literal(element: str, value: float) -> str:
     return str(wrapped - (1 << bits) if wrapped >> (bits - 1) else wrapped)
 
 
+def _operator(
+    of_floats: str, of_integers: str, result: str = "", *, swap: bool = False
+) -> Callable[[Value, Value | float], Value]:
+    """Returns a method that emits an instruction of two values; the result is of their type, or of `result`."""
+
+    def emit(self: Value, other: Value | float) -> Value:
+        b, pair = self.builder, (self, self.builder.value(other, self.element))
+        left, right = pair[::-1] if swap else pair
+        op = of_floats if self.is_float else of_integers
+        return b.emit(f"{op} {b.type(self.element)} {left.text}, {right.text}", result or self.element)
+
+    return emit
+
+
 @frozen(slots=True, eq=False)
 class Value:
     """One SSA value: its text (name or constant) and its element type."""
@@ -55,88 +69,31 @@ class Value:
         """True for floating-point elements."""
         return self.element in _BITS
 
-    def _binary(self, other: Value | float, float_op: str, int_op: str, swap: bool = False) -> Value:
-        b = self.builder
-        left, right = self, b.value(other, self.element)
-        if swap:
-            left, right = right, left
-        op = float_op if self.is_float else int_op
-        return b.emit(f"{op} {b.type(self.element)} {left.text}, {right.text}", self.element)
-
-    def _compare(self, other: Value | float, predicate: str) -> Value:
-        b = self.builder
-        right = b.value(other, self.element)
-        ordered = "une" if predicate == "ne" else f"o{predicate}"
-        integer = predicate if predicate in ("eq", "ne") else f"s{predicate}"
-        op = f"fcmp {ordered}" if self.is_float else f"icmp {integer}"
-        return b.emit(f"{op} {b.type(self.element)} {self.text}, {right.text}", "i1")
-
-    def __add__(self, other: Value | float) -> Value:
-        return self._binary(other, "fadd", "add")
-
-    def __sub__(self, other: Value | float) -> Value:
-        return self._binary(other, "fsub", "sub")
-
-    def __mul__(self, other: Value | float) -> Value:
-        return self._binary(other, "fmul", "mul")
-
-    def __truediv__(self, other: Value | float) -> Value:
-        return self._binary(other, "fdiv", "sdiv")
-
-    def __radd__(self, other: float) -> Value:
-        return self._binary(other, "fadd", "add", swap=True)
-
-    def __rsub__(self, other: float) -> Value:
-        return self._binary(other, "fsub", "sub", swap=True)
-
-    def __rmul__(self, other: float) -> Value:
-        return self._binary(other, "fmul", "mul", swap=True)
-
-    def __rtruediv__(self, other: float) -> Value:
-        return self._binary(other, "fdiv", "sdiv", swap=True)
+    __add__ = _operator("fadd", "add")
+    __sub__ = _operator("fsub", "sub")
+    __mul__ = _operator("fmul", "mul")
+    __truediv__ = _operator("fdiv", "sdiv")
+    __radd__ = _operator("fadd", "add", swap=True)
+    __rsub__ = _operator("fsub", "sub", swap=True)
+    __rmul__ = _operator("fmul", "mul", swap=True)
+    __rtruediv__ = _operator("fdiv", "sdiv", swap=True)
+    __and__, __or__, __xor__ = _operator("", "and"), _operator("", "or"), _operator("", "xor")
+    __lshift__ = _operator("", "shl")
+    __rshift__ = _operator("", "ashr")
+    """Arithmetic shift; `Builder.shift_right` is the logical one."""
+    __lt__, __le__ = _operator("fcmp olt", "icmp slt", "i1"), _operator("fcmp ole", "icmp sle", "i1")
+    __gt__, __ge__ = _operator("fcmp ogt", "icmp sgt", "i1"), _operator("fcmp oge", "icmp sge", "i1")
+    equals = _operator("fcmp oeq", "icmp eq", "i1")
+    """Lane-wise equality; false for NaN."""
+    differs = _operator("fcmp une", "icmp ne", "i1")
+    """Lane-wise inequality; true for NaN."""
 
     def __neg__(self) -> Value:
         b = self.builder
         return b.emit(f"fneg {b.type(self.element)} {self.text}", self.element) if self.is_float else 0 - self
 
-    def __and__(self, other: Value | int) -> Value:
-        return self._binary(other, "", "and")
-
-    def __or__(self, other: Value | int) -> Value:
-        return self._binary(other, "", "or")
-
-    def __xor__(self, other: Value | int) -> Value:
-        return self._binary(other, "", "xor")
-
     def __invert__(self) -> Value:
-        return self._binary(-1, "", "xor")
-
-    def __lshift__(self, other: Value | int) -> Value:
-        return self._binary(other, "", "shl")
-
-    def __rshift__(self, other: Value | int) -> Value:
-        """Arithmetic shift; `Builder.shift_right` is the logical one."""
-        return self._binary(other, "", "ashr")
-
-    def __lt__(self, other: Value | float) -> Value:
-        return self._compare(other, "lt")
-
-    def __le__(self, other: Value | float) -> Value:
-        return self._compare(other, "le")
-
-    def __gt__(self, other: Value | float) -> Value:
-        return self._compare(other, "gt")
-
-    def __ge__(self, other: Value | float) -> Value:
-        return self._compare(other, "ge")
-
-    def equals(self, other: Value | float) -> Value:
-        """Lane-wise equality; false for NaN."""
-        return self._compare(other, "eq")
-
-    def differs(self, other: Value | float) -> Value:
-        """Lane-wise inequality; true for NaN."""
-        return self._compare(other, "ne")
+        return self ^ -1
 
 
 class Builder:
