@@ -47,11 +47,10 @@ class CpuBackend(NativeBackend[LinkedTask]):
     can_save = True
 
     def __init__(
-        self, target: Target | None = None, emit: Callable[..., TaskCode] | None = None, *, thread_copies: bool = True
+        self, target: Target | None = None, emit: Callable[..., TaskCode] | None = None, *, given: bool = False
     ) -> None:
         super().__init__(_made)
-        self.target = target or Target.host()
-        self._emit, self._thread_copies = emit, thread_copies
+        self.target, self.given, self._emit = target or Target.host(), given, emit
 
     def machines(self) -> Machines:
         """Returns the processor, which runs tasks and handlers."""
@@ -77,7 +76,7 @@ class CpuBackend(NativeBackend[LinkedTask]):
         return (self._emit or emission().emit_task)(task, self.target, self._emit_options(options))
 
     def _emit_options(self, options: Options) -> EmitOptions:
-        return replace(emit_options(options), thread_copies=self._thread_copies)
+        return replace(emit_options(options), thread_copies=not self.given)  # whose lengths would be in code
 
     def text(self, task: Task, options: Options, dialect: str) -> str:
         """Returns a task in LLVM's language, before its passes (`llvm`), or as assembly (`asm`)."""
@@ -135,15 +134,14 @@ class CpuBackend(NativeBackend[LinkedTask]):
     ) -> Handler:
         """Returns the handler that runs the tasks."""
         tasks = list(loaded.values())
-        text = functools.partial(handler_text, layout, [task.shape for task in tasks], options.num_threads or 0)
-        imports: dict[str, int] = {}
-        for k, linked in enumerate(tasks):
-            imports |= {f"{name}_{k}": address for name, address in linked.addresses.items()}
+        shapes, threads = [task.shape for task in tasks], options.num_threads or 0
+        text = functools.partial(handler_text, layout, shapes, threads, given=self.given)
+        imports = {f"{name}_{k}": at for k, task in enumerate(tasks) for name, at in task.addresses.items()}
         return Handler(text, imports, log.know_table)
 
     def compile_given(self, program: Program, other: Program, options: Options) -> GivenProgram | None:
         """Compiles a program that runs in memory of the caller, if `other`, of other lengths, has the same code."""
-        backend = CpuBackend(self.target, thread_copies=False)  # their lengths would be in code
+        backend = CpuBackend(self.target, given=True)
         return compile_given(backend, backend.emit, program, other, options)
 
     def load(self, attributes: Mapping[str, str]) -> tuple[int, bool]:

@@ -16,15 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from lowering.legalize.share_code import share_code
-from lowering.runtime.cache import artifact_cache
-from lowering.runtime.compile import in_parallel, link_text
-from lowering.runtime.faults import fault_imports
-from lowering.runtime.handler import handler_text
-from lowering.runtime.keys import artifact_key, digest, program_content, target_name, told_apart
-from lowering.runtime.launch_log import log
-from lowering.runtime.once import Once
-from lowering.runtime.operands import ENTRY, TABLE
-from lowering.runtime.registry import register
 from qdtrace.analysis.index.trips import static_bounds
 from qdtrace.frozen import frozen
 
@@ -40,7 +31,6 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Program, Task, Var
 
 
-_made: Once[str] = Once()
 _spare = np.empty(1, np.int64)  # memory for places that no task uses
 SPARE = _spare.__array_interface__["data"][0]
 """Its address."""
@@ -81,29 +71,8 @@ def compile_given(
     if not _same_code(emit, shared, again, options):
         return None
     layout, pieces = backend.pieces(shared, options)
-    threads = options.num_threads or 0
-    content = digest("given", program_content(layout, [piece.content for piece in pieces], threads))
-    target, host, platform = backend.machines()
-    name = target_name(layout.program.name, told_apart(content, layout.texts), target)
-    cache = artifact_cache(options)
-    jobs = {p.content: functools.partial(p.load, cache) for p in pieces}
-    loaded = in_parallel(jobs, {p.content: p.label for p in pieces})
-    tasks = [loaded[p.content] for p in pieces]
-    imports: dict[str, int] = {}
-    for k, linked in enumerate(tasks):
-        imports |= {f"{name}_{k}": address for name, address in linked.addresses.items()}
-    launcher = backend.launcher(cache)
-    imports |= {"qd_run": launcher["qd_run_given"], **fault_imports(layout.texts)}
-    text = functools.partial(handler_text, layout, [task.shape for task in tasks], threads, given=True)
-    key = artifact_key(digest(content, target.key), host)
-
-    def make() -> str:
-        linked = link_text(name, key, text, (ENTRY, TABLE), imports, host, cache)
-        register(name, linked[ENTRY], launcher["qd_api_seen"], platform)
-        log.know_table(linked[TABLE], layout)
-        return name
-
-    return GivenProgram(_made.get(name, make), _memory(layout), layout.slot_count)
+    name, _ = backend.linked(layout, pieces, options)
+    return GivenProgram(name, _memory(layout), layout.slot_count)
 
 
 def _memory(layout: Layout) -> tuple[tuple[Var, Var | None], ...]:

@@ -23,7 +23,7 @@ from qdtrace.backend import Backend
 from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from lowering.legalize.share_code import SharedCode
     from lowering.llvm.target import Target
@@ -91,6 +91,8 @@ class NativeBackend(Backend, Generic[T]):
 
     can_save = False
     """True if calls can carry their program."""
+    given = False
+    """True if programs run in memory of the caller (`given`)."""
 
     def __init__(self, made: Once[Made]) -> None:
         self._made = made
@@ -119,8 +121,14 @@ class NativeBackend(Backend, Generic[T]):
     def compile(self, program: Program, options: Options) -> CompiledProgram:
         """Compiles and registers a program, or returns the one that was compiled before from equal content."""
         layout, pieces = self.pieces(share_code(self.fitted(program, options)), options)
-        threads = options.num_threads or 0
-        content = program_content(layout, [piece.content for piece in pieces], threads)
+        name, made = self.linked(layout, pieces, options)
+        layout, _ = with_kernel_scratch(layout, made.handler.kernel_scratch)
+        return CompiledProgram(name, made.address, layout, (program, options) if self.can_save else None)
+
+    def linked(self, layout: Layout, pieces: Sequence[Piece[T]], options: Options) -> tuple[str, Made]:
+        """Returns the name of the target that runs the pieces, and its handler, which is registered."""
+        content = program_content(layout, [piece.content for piece in pieces], options.num_threads or 0)
+        content = digest("given", content) if self.given else content
         target, host, platform = self.machines()
         name = target_name(layout.program.name, told_apart(content, layout.texts), target)
 
@@ -132,12 +140,12 @@ class NativeBackend(Backend, Generic[T]):
             handler = self.handler(layout, {piece: loaded[piece.content] for piece in pieces}, options, cache)
             launcher = self.launcher(cache)
             key = artifact_key(digest(content, target.key), host)
-            imports = {"qd_run": launcher["qd_run"], **fault_imports(layout.texts), **handler.imports}
+            run = launcher["qd_run_given" if self.given else "qd_run"]
+            imports = {"qd_run": run, **fault_imports(layout.texts), **handler.imports}
             linked = link_text(name, key, handler.text, (ENTRY, TABLE), imports, host, cache)
             register(name, linked[ENTRY], launcher["qd_api_seen"], platform)
             return Made(linked[ENTRY], linked[TABLE], handler)
 
         made = self._made.get(name, make)
         made.handler.know(made.table, layout)  # among equal programs the last one gives the source lines
-        layout, _ = with_kernel_scratch(layout, made.handler.kernel_scratch)
-        return CompiledProgram(name, made.address, layout, (program, options) if self.can_save else None)
+        return name, made

@@ -206,11 +206,9 @@ def _control_flow(stager: Stager, eqn: JaxprEqn) -> None:
 
 def _alloc(stager: Stager, eqn: JaxprEqn) -> None:
     """Stages the allocation of a buffer."""
-    fill = None
     if stager.array_tasks and is_made(stager, eqn):
         return filled(stager, eqn, _new_state(stager, eqn.outvars[0].aval))
-    if eqn.invars:
-        fill = stager.value(eqn.invars[0])
+    fill = stager.value(eqn.invars[0]) if eqn.invars else None
     stager.env[eqn.outvars[0]] = _new_state(stager, eqn.outvars[0].aval, fill=fill)
 
 
@@ -255,11 +253,8 @@ def _assign(stager: Stager, eqn: JaxprEqn) -> None:
 
 def _access(stager: Stager, eqn: JaxprEqn) -> None:
     """Stages a load, store, accumulation or atomic between loops."""
-    large = [v for v in (*eqn.invars[1:], *eqn.outvars) if np.prod(v.aval.shape) > SMALL]
-    if large:
-        large_access(stager, eqn)
-    else:
-        stager.serial(eqn)
+    is_large = any(np.prod(v.aval.shape) > SMALL for v in (*eqn.invars[1:], *eqn.outvars))
+    (large_access if is_large else Stager.serial)(stager, eqn)
 
 
 _RULES: dict[str, Callable[[Stager, JaxprEqn], None]] = {
