@@ -321,3 +321,11 @@ class BoundsError(InterpreterError, IndexError):
     qdtrace.errors.BoundsError: index 3 is out of bounds for axis 0 of `x` with shape (3,)
       at ...
     """
+
+
+def outside(what: str) -> TraceValueError:
+    """Returns the error for an operation where no trace is running."""
+    return TraceValueError.here(
+        f"{what} is used outside of a function decorated with qd.jit",
+        help="move it into a function and decorate that with @qd.jit",
+    )

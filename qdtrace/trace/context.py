@@ -13,13 +13,12 @@ from contextvars import ContextVar
 from dataclasses import field
 from typing import TYPE_CHECKING, TypeVar
 
-from qdtrace.errors import QdError, TraceValueError, user_loc
+from qdtrace.errors import QdError, TraceValueError, outside, user_loc
 from qdtrace.frozen import frozen, mutable
 from qdtrace.trace import compat
 from qdtrace.trace.diagnosis.lent import Loans
 from qdtrace.trace.diagnosis.results import Unused
 from qdtrace.trace.diagnosis.swaps import Stores
-from qdtrace.trace.markers import outside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Hashable, Mapping

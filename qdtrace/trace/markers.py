@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax.core import ShapedArray
 from jax.interpreters import ad, batching
 
-from qdtrace.errors import GradientError, TraceValueError, UnsupportedError
+from qdtrace.errors import GradientError, UnsupportedError, outside
 from qdtrace.trace.compat import QD, Maker, Primitive
 
 if TYPE_CHECKING:
@@ -38,14 +38,6 @@ _refusals: dict[Primitive, tuple[Callable[..., NoReturn], Callable[..., NoReturn
 def sliced_shape(slices: Slices) -> tuple[int, ...]:
     """Returns the shape of the value that an access with these slices moves."""
     return tuple(len(builtin_range(*s)) for s in slices if s is not None)
-
-
-def outside(what: str) -> TraceValueError:
-    """Returns the error for an operation where no trace is running."""
-    return TraceValueError.here(
-        f"{what} is used outside of a function decorated with qd.jit",
-        help="move it into a function and decorate that with @qd.jit",
-    )
 
 
 def _marker(name: str, rule: Callable[..., object], *, results: int, shown: str = "") -> Primitive:
