@@ -76,7 +76,7 @@ class CpuBackend(NativeBackend[LinkedTask]):
         return (self._emit or emission().emit_task)(task, self.target, self._emit_options(options))
 
     def _emit_options(self, options: Options) -> EmitOptions:
-        return replace(emit_options(options), thread_copies=not self.given)  # whose lengths would be in code
+        return replace(emit_options(options), knows_lengths=not self.given)
 
     def text(self, task: Task, options: Options, dialect: str) -> str:
         """Returns a task in LLVM's language, before its passes (`llvm`), or as assembly (`asm`)."""
@@ -114,7 +114,7 @@ class CpuBackend(NativeBackend[LinkedTask]):
 
     def pieces(self, shared: SharedCode, options: Options) -> tuple[Layout, list[Piece[LinkedTask]]]:
         """Returns the layout of a program's call and its tasks."""
-        layout = plan_layout(shared.program, shared.literals)
+        layout = plan_layout(shared.program, shared.literals, renews=not self.given)
         found: list[Piece[LinkedTask]] = []
         for k, content in enumerate(task_contents(shared, self._emit_options(options))):
             task = shared.program.tasks[k]
@@ -141,7 +141,7 @@ class CpuBackend(NativeBackend[LinkedTask]):
 
     def compile_given(self, program: Program, other: Program, options: Options) -> GivenProgram | None:
         """Compiles a program that runs in memory of the caller, if `other`, of other lengths, has the same code."""
-        backend = CpuBackend(self.target, given=True)
+        backend = CpuBackend(self.target, given=True)  # their lengths would be in code
         return compile_given(backend, backend.emit, program, other, options)
 
     def load(self, attributes: Mapping[str, str]) -> tuple[int, bool]:

@@ -64,8 +64,8 @@ COMMAND = Record(
     "ptr places, i64 count, ptr kernel, ptr label, i64 blocks, i64 threads, i64 shared, i64 width, i64 number"
 )
 """A launch, or a fill of `blocks` numbers that have `width` bytes."""
-LARGE = Record("i64 slot, i64 bytes")
-"""A large result whose memory nobody has touched yet."""
+LARGE = Record("i64 slot, i64 bytes, i64 source")
+"""A large result whose memory nobody has touched yet, unless it is that of the slot `source` (its own: none)."""
 TASK = Record(
     "ptr code, ptr bounds, ptr places, i64 ref_count, i64 start, i64 stop, i64 grain, i64 lanes, ptr combine, "
     "i64 slot_bytes, i64 most_slots, i64 updates, ptr merge, i64 copy_bytes, ptr copies, i64 copy_count, "

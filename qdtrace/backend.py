@@ -10,7 +10,7 @@ from qdtrace.errors import BackendError
 from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from qdtrace.analysis.machine import Machine
     from qdtrace.config import Options
@@ -45,11 +45,14 @@ class Compiled(Protocol):
         """Bytes that a call needs besides operands and results."""
         ...
 
-    def call(self, *operands: Any, shared: bool = False, carried: Carried = None) -> tuple[Any, ...]:
+    def call(
+        self, *operands: Any, shared: bool = False, carried: Carried = None, needed: Collection[int] = ()
+    ) -> tuple[Any, ...]:
         """Returns the contents of the program's results for those of its parameters: arrays or tracers, in order.
 
         `shared`: several devices run the program together, so the call must not end in an error (0008).
         `carried`: the call carries the program for another process (0026); raises BackendError if it cannot.
+        `needed`: numbers of operands that the caller needs afterwards, and that should not be copied where that can be.
         """
         ...
 

@@ -94,7 +94,7 @@ def told_words(text: Text, dtypes: Sequence[DType], values: Sequence[str]) -> st
 def leave_if_failed(f: Frame) -> None:
     """Emits a return if the task has failed, as indices that its checks cover may then be out of range."""
     text = f.text
-    slot = text.op(f"getelementptr ptr, ptr %refs, i64 {f.facts.ref_count + FAILED}")
+    slot = text.op(f"getelementptr ptr, ptr %refs, i64 {f.table_length + FAILED}")
     failed = text.op(f"load i64, ptr {text.op(f'load ptr, ptr {slot}, align 8')}, align 8")
     with failing(f, text.op(f"icmp ne i64 {failed}, 0")):
         pass
@@ -153,7 +153,7 @@ def _require(f: Frame, name: str, fields: Sequence[str]) -> None:
     if name in module.helpers:
         return
     text = module.function(ONCE)
-    slot = text.op(f"getelementptr ptr, ptr %refs, i64 {f.facts.ref_count + FAILED}")
+    slot = text.op(f"getelementptr ptr, ptr %refs, i64 {f.table_length + FAILED}")
     record = text.op(f"load ptr, ptr {slot}, align 8")
     pair = text.op(f"cmpxchg ptr {record}, i64 0, i64 %number monotonic monotonic")
     with text.when(text.op(f"extractvalue {{ i64, i1 }} {pair}, 1")):

@@ -63,7 +63,7 @@ class TaskFacts:
 
     @property
     def ref_count(self) -> int:
-        """The number of references in the table that the code takes; words of the launcher follow them."""
+        """The number of references in the table that the code takes."""
         return len(self.refs)
 
     @cached_property

@@ -40,6 +40,10 @@ class Frame:
         self.scalar = Ops(text, SCALAR, target, fast_math)
         self.env: dict[Var, Value] = {}
         self.globals: dict[Var, GlobalMemory] = {}
+        self.sources: dict[Var, GlobalMemory] = {}
+        """The memory that loads of references read that the task renews (`plan.renewal`)."""
+        self.renewed: tuple[Var, ...] = ()
+        """References that the task renews; their pointers are behind those of all references."""
         self.privates: dict[Var, PrivateMemory] = {}
         self.vectors = 1
         """Number of registers of a variable that is not uniform."""
@@ -65,6 +69,15 @@ class Frame:
         """Emits equations of a block into a frame."""
         self._cache: dict[object, str] = {}
         self._undo: list[object] = []
+
+    @property
+    def table_length(self) -> int:
+        """The number of pointers in the table that the code takes; words of the launcher follow them."""
+        return self.facts.ref_count + len(self.renewed)
+
+    def source(self, ref: Var) -> GlobalMemory:
+        """Returns the memory that loads of a reference read."""
+        return self.sources.get(ref) or self.globals[ref]
 
     def emit(self, eqns: Sequence[Eqn]) -> None:
         """Emits equations of a block, in order."""
@@ -147,7 +160,7 @@ class Frame:
     def implicit(self, refs: Sequence[Var]) -> dict[str, str]:
         """Returns registers, with types, that accesses to these references may read besides their operands."""
         found = {**self.parameters, self.index: "i64"}
-        memories = [self.globals.get(ref) or self.privates.get(ref) for ref in refs]
+        memories = [found.get(ref) for ref in refs for found in (self.globals, self.sources, self.privates)]
         return found | {m.pointer: "ptr" for m in memories if m is not None}
 
     @contextmanager

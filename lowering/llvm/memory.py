@@ -39,7 +39,7 @@ def load(f: Frame, eqn: Eqn) -> None:
     if ref in f.privates:
         f.env[out] = load_private(f, f.privates[ref], indices)
     else:
-        memory = f.globals[ref]
+        memory = f.source(ref)
         pointer, align = element_pointer(f, memory, indices), f.alignment(memory, indices)
         f.env[out] = Value(out.dtype, scalar=load_scalar(f, memory, pointer, align))
 

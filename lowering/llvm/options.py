@@ -23,8 +23,9 @@ class EmitOptions:
     """True if iterations of a task on the CPU run in lanes of vectors, False if one at a time; None: by their cost."""
     deterministic: bool = False
     """True if sums do not depend on the order in which threads get there."""
-    thread_copies: bool = True
-    """True if threads may have copies of large arrays that a task accumulates into, whose lengths are then in code."""
+    knows_lengths: bool = True
+    """True if code may depend on lengths of arrays: threads may have copies of large ones that a task accumulates into,
+    and tasks two pointers of large ones (`plan.renewal`)."""
 
 
 DEFAULTS = EmitOptions()

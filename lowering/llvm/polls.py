@@ -25,7 +25,7 @@ LONG = 1 << 20
 def open_polls(f: Frame) -> None:
     """Loads the address of the word, and polls once, so that the remaining chunks of a loop end soon."""
     text = f.text
-    place = text.op(f"getelementptr ptr, ptr %refs, i64 {f.facts.ref_count + STOP}")
+    place = text.op(f"getelementptr ptr, ptr %refs, i64 {f.table_length + STOP}")
     f.stop = text.op(f"load ptr, ptr {place}, align 8")
     f.parameters |= {"%refs": "ptr", f.stop: "ptr"}
     poll(f)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lowering.llvm.descriptions import GlobalMemory
@@ -44,11 +45,15 @@ def open_function(
     head: Sequence[Eqn],
     rules: Mapping[str, Callable[[Any, Eqn], None]],
 ) -> None:
-    """Binds each reference to `pointer` of its number, and emits equations of the head."""
+    """Binds references to `pointer` of their numbers in the table, those that parts share behind it; emits the head."""
     own, constant = aliases
+    count = f.facts.ref_count
     for n, ref in enumerate(f.facts.refs):
         invariant = "" if ref in f.facts.written else constant
-        f.globals[ref] = GlobalMemory(pointer(n), ref_type(ref), own[ref], invariant)
+        where = pointer(n if n < count else n + len(f.renewed))
+        f.globals[ref] = GlobalMemory(where, ref_type(ref), own[ref], invariant)
+    for n, ref in enumerate(f.renewed, count):  # not `invariant`: both pointers may be equal
+        f.sources[ref] = replace(f.globals[ref], pointer=pointer(n))
     for eqn in head:
         rules[eqn.primitive.name](f, eqn)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -18,7 +17,7 @@ from qdtrace.frozen import frozen
 from qdtrace.ir.program import Program, ref_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from lowering.runtime.layout import Layout
     from qdtrace.backend import Carried
@@ -47,11 +46,13 @@ class CompiledProgram:
         """Bytes of the scratch result, which holds buffers that are not returned."""
         return self.layout.scratch_bytes
 
-    def call(self, *operands: Any, shared: bool = False, carried: Carried = None) -> tuple[Any, ...]:
+    def call(
+        self, *operands: Any, shared: bool = False, carried: Carried = None, needed: Collection[int] = ()
+    ) -> tuple[Any, ...]:
         """Returns the contents of `program.results` for those of `program.params`: arrays or tracers, in order.
 
-        `shared`: several devices run the program together, so failures on one of them are reported later. `carried`:
-        see `Backend`.
+        `shared`: several devices run the program together, so failures on one of them are reported later. `carried` and
+        `needed`: see `Compiled`.
         """
         layout = self.layout
         params = layout.program.params
@@ -62,7 +63,7 @@ class CompiledProgram:
         if shared:
             attributes[SHARED] = True
             self.tells_late()
-        call = self._ffi_call
+        fresh, target = self.layout.renewed.intersection(needed), self.target_name
         if carried is not None:
             if self.made_of is None:
                 raise BackendError(
@@ -71,7 +72,8 @@ class CompiledProgram:
                 )
             machine = self.target_name.rpartition("_")[2] if carried == "executable" else ""
             attributes = dict(attributes_of(*self.made_of, layout, machine, shared=shared))
-            call = self._call_of(TARGET)
+            target = TARGET
+        call = self._call_of(target, fresh)
         outs = dict(zip(layout.written, call(*operands, *constants, **attributes), strict=False))
         given = dict(zip(params, operands, strict=True))
         return tuple(outs[v] if v in outs else jnp.asarray(given[v]) for v in layout.program.results)
@@ -80,11 +82,8 @@ class CompiledProgram:
         """Makes calls look for failures that an earlier call left on one of several devices."""
         watch(late.failure, late.memory)
 
-    @functools.cached_property
-    def _ffi_call(self) -> Callable[..., Any]:
-        return self._call_of(self.target_name)
-
-    def _call_of(self, target: str) -> Callable[..., Any]:
+    def _call_of(self, target: str, fresh: frozenset[int]) -> Callable[..., Any]:
+        """Returns the foreign call, whose results have memory of their own for the operands `fresh`."""
         layout = self.layout
         results = [jax.ShapeDtypeStruct(ref_type(v).shape, v.dtype.numpy) for v in layout.written]
         if layout.scratch_bytes:
@@ -94,7 +93,7 @@ class CompiledProgram:
         return jax.ffi.ffi_call(
             target,
             tuple(results),
-            input_output_aliases=dict(layout.aliases),
+            input_output_aliases={k: result for k, result in layout.aliases.items() if k not in fresh},
             vmap_method="sequential",
             has_side_effect=layout.must_run,
         )

@@ -100,7 +100,7 @@ def handler_text(layout: Layout, shapes: Sequence[TaskShape], max_threads: int =
     for k, (task, shape) in enumerate(zip(program.tasks, shapes, strict=True)):
         lines += [f"declare void @{name}_{k}({FUNCTIONS[name]})" for name in shape.functions]
         functions = {name: f"@{name}_{k}" if name in shape.functions else "null" for name in FUNCTIONS}
-        places = [layout.places[v] for v in layout.task_refs[k]]
+        places = layout.task_places[k]
         rows = [PLACE.constant(slot=place.slot, offset=place.offset) for place in places]
         lines += [f"@places_{k} = private constant {PLACE.table(rows)}"]
         lines += [f"@name_{k} = private constant {c_string(task.name)}"]
@@ -141,7 +141,7 @@ def handler_text(layout: Layout, shapes: Sequence[TaskShape], max_threads: int =
         task_count=len(program.tasks),
         tasks=f"@{TABLE}",
         threads=max_threads,
-        words=max(map(len, layout.task_refs), default=0) + WORDS_AFTER_REFS,
+        words=max(map(len, layout.task_places), default=0) + WORDS_AFTER_REFS,
         clears="@clears",
         large="@large",
         constants="@constants" if layout.constants else "null",

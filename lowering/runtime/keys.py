@@ -63,7 +63,7 @@ def program_content(layout: Layout, tasks: Sequence[str], max_threads: int) -> s
     The texts of its errors are no part of it: they name source lines (`told_apart`).
     """
     program = layout.program
-    refs = [[(layout.places[v].slot, layout.places[v].offset) for v in used] for used in layout.task_refs]
+    refs = [[(place.slot, place.offset) for place in places] for places in layout.task_places]
     params = [(v.hint, str(ref_type(v))) for v in program.params]
     written = [(v.hint, str(ref_type(v))) for v in layout.written]
     aliases = sorted(layout.aliases.items())

@@ -25,15 +25,18 @@ _MADV_HUGEPAGE = 14
 
 
 def large_table(layout: Layout | None) -> str:
-    """Returns the handler's table of large results, without those in the memory of an operand; -1 ends it. It is empty
-    without a layout, if nobody knows the sizes."""
-    end = LARGE.constant(slot=-1, bytes=0)
+    """Returns the handler's table of large results, without those surely in the memory of an operand; -1 ends it. It
+    is empty without a layout, if nobody knows the sizes."""
+    end = LARGE.constant(slot=-1, bytes=0, source=-1)
     if layout is None:
         return LARGE.table([end])
-    donated = set(layout.aliases.values())
-    sizes = [0 if k in donated else ref_type(v).nbytes for k, v in enumerate(layout.written)]
-    slots = enumerate([*sizes, layout.scratch_bytes], layout.operand_count)
-    rows = [LARGE.constant(slot=slot, bytes=size) for slot, size in slots if size >= LARGE_BYTES]
+    before = {result: operand for operand, result in layout.aliases.items()}
+    rows: list[str] = []
+    for k, size in enumerate([*(ref_type(v).nbytes for v in layout.written), layout.scratch_bytes]):
+        slot = layout.operand_count + k
+        source = before.get(k, slot)
+        if size >= LARGE_BYTES and (source == slot or source in layout.renewed):
+            rows.append(LARGE.constant(slot=slot, bytes=size, source=source))
     return LARGE.table([*rows, end])
 
 
@@ -56,5 +59,7 @@ def advise_results(c: Code, table: Ptr, slots: Ptr) -> None:
     with c.loop() as leave:
         large = Fields(LARGE, place.value)
         leave(large.slot < 0)
-        advise_large(c, slots.word(large.slot).load("ptr"), large.bytes)
+        data = slots.word(large.slot).load("ptr")
+        with c.when(large.source.equals(large.slot) | slots.word(large.source).load("ptr").differs(data)):
+            advise_large(c, data, large.bytes)
         place.value = large.row(1).pointer

@@ -1,7 +1,8 @@
 """The layout of a call: a program's references are operands, results, or scratch.
 
 A parameter that no task writes is read in place. One that is written is a result aliased to its operand: XLA gives
-both the same memory if the operand is dead or donated, and copies it first if it is not. Buffers that are not returned
+both the same memory if the operand is dead or donated, and copies it first if it is not. A call need not alias one that
+a task renews (`plan.renewal`): until that task has run, its content is in the operand. Buffers that are not returned
 share one scratch result; two whose live ranges do not overlap share memory, which saves page faults too. So a buffer
 with an initial value is cleared right before the first task that uses it, when the memory is its own.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lowering.plan.renewal import renewals, sources_of
 from lowering.tables import CACHE_LINE, round_up
 from qdtrace.frozen import frozen
 from qdtrace.ir.faults import checks_of, fault_of, largest_private, must_run
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from qdtrace.ir.program import Eqn, Literal
+    from qdtrace.ir.program import Eqn, Literal, Task
 
 
 @frozen
@@ -70,6 +72,10 @@ class Layout:
     """The messages of each task's checks, as C formats with `%lld`, `%llu` and `%g` for what they tell."""
     largest: tuple[str, ...] = ()
     """Texts that name, for each task, the line whose private arrays take most, for errors of allocation."""
+    renewed: frozenset[int] = frozenset()
+    """Numbers of operands that a call may leave as they are: until a task renews them, tasks read them there."""
+    task_places: tuple[tuple[Place, ...], ...] = ()
+    """Places of the references of each task, then those of what it loads of references that it renews."""
     must_run: bool = False
     """True if the call has checks for which XLA must not drop it (`ir.faults.must_run`)."""
 
@@ -100,11 +106,13 @@ def plan_layout(
     *,
     pass_constants: bool = False,
     elsewhere: Mapping[Var, Place] | None = None,
+    renews: bool = False,
 ) -> Layout:
     """Assigns a place to every reference of the program.
 
     `constants` are references with known content, in memory of the program or passed as an operand, as on devices,
-    whose checks tell one number; `elsewhere` has the places of buffers that need no scratch.
+    whose checks tell one number; `elsewhere` has the places of buffers that need no scratch. `renews`: the code of
+    tasks takes two pointers of references that it loads and renews.
     """
     elsewhere = dict(elsewhere or {})
     content, inside = _constants(constants or {})
@@ -132,7 +140,20 @@ def plan_layout(
     clears = _clears(program.initial, refs, places)
     runs = any(faults) and must_run(program, stored)
     largest = tuple(map(largest_private, program.tasks))
-    return Layout(program, made, aliases, places, scratch_bytes, refs, clears, content, passes, faults, largest, runs)
+    first = renewals(program) if renews else {}
+    renewed = frozenset(params[v] for v in first)
+
+    def places_of(k: int, task: Task) -> tuple[Place, ...]:
+        old = {v: Place(params[v]) for v, number in first.items() if k <= number}
+        now = {**places, **{v: old[v] for v in old if k < first[v]}}
+        sources = sources_of(task, refs[k]) if renews else ()
+        return (*(now[v] for v in refs[k]), *(old.get(v, places[v]) for v in sources))
+
+    tasks = tuple([places_of(k, task) for k, task in enumerate(program.tasks)])
+    return Layout(
+        program, made, aliases, places, scratch_bytes, refs, clears, content, passes, faults, largest,
+        renewed, tasks, runs,
+    )  # fmt: skip
 
 
 def with_kernel_scratch(layout: Layout, nbytes: int) -> tuple[Layout, Place]:

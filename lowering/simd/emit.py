@@ -19,6 +19,7 @@ from lowering.llvm.polls import open_polls
 from lowering.llvm.prologue import alias_metadata, head_for, open_function
 from lowering.llvm.text import Module, Text
 from lowering.llvm.types import REGISTER
+from lowering.plan.renewal import sources_of
 from lowering.simd.accumulation.rules import close_accumulators, open_accumulators
 from lowering.simd.accumulation.slots import emit_combine
 from lowering.simd.accumulation.thread_copies import emit_merge
@@ -74,6 +75,7 @@ def emit_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> Ta
     divergence, blocks = (plan.apart or plan).divergence, plan.divergence.blocks
     refill, refilled = divergence.refill, divergence.refilled
     aliases = alias_metadata(facts, module)
+    renewed = sources_of(task, facts.refs) if options.knows_lengths else ()
     attributes = f"nounwind {target.vector_attributes}"
 
     def function(of: PartPlan | Plan = plan, lanes: tuple[int, int] | None = None) -> _Function:
@@ -83,7 +85,7 @@ def emit_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> Ta
             width=width, vectors=vectors, uniformity=of.uniformity, row=of.shape.row,
             accumulation=of.accumulation if isinstance(of, ProbePlan) else accumulation,
         )  # fmt: skip
-        frame.inner = of.shape.inner
+        frame.inner, frame.renewed = of.shape.inner, renewed
         return _Function(frame, plan, aliases if of is plan else alias_metadata(of.facts, module))
 
     if refill is None or refilled is None:
@@ -131,8 +133,8 @@ class _Function:
         text, constant = self.text, self.aliases[1]
 
         def pointer(n: int) -> str:
-            if n >= self.facts.ref_count:
-                return self.shared[n - self.facts.ref_count]
+            if n >= self.frame.table_length:
+                return self.shared[n - self.frame.table_length]
             slot = text.op(f"getelementptr ptr, ptr %refs, i64 {n}")
             return text.op(f"load ptr, ptr {slot}, align 8{constant}")
 

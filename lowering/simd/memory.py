@@ -29,7 +29,7 @@ def load(f: LaneFrame, eqn: Eqn) -> None:
     if ref in f.privates:
         f.env[out] = load_private(f, f.privates[ref], eqn.invars[1:])
         return
-    memory = f.globals[ref]
+    memory = f.source(ref)
     address = locate(f, memory, eqn.invars[1:])
     settle_stores(f)
     if address.stride == 0:

@@ -62,8 +62,7 @@ def plan_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> Pl
 def _plan(lanes: LaneFacts, target: Target, options: EmitOptions) -> Plan:
     facts = lanes.facts
     limits = target.machine.accumulation
-    if not options.thread_copies:
-        limits = replace(limits, chunk_bytes=0)  # copies of a chunk have a length in code, too
+    limits = limits if options.knows_lengths else replace(limits, chunk_bytes=0)  # copies of a chunk have a length, too
     sums = find_sums(facts, limits)
     shape = choose_shape(lanes, target, options, sums)
     if shape.strips is not None:
@@ -72,7 +71,7 @@ def _plan(lanes: LaneFacts, target: Target, options: EmitOptions) -> Plan:
     if shape.row is not None:
         lanes = LaneFacts(facts, analyse_uniformity(facts.task, shape.row.uniform))
     accumulation = plan_accumulation(facts, sums, limits, shape.width, shape.row, in_order=options.deterministic)
-    if not options.thread_copies:
+    if not options.knows_lengths:
         accumulation = replace(accumulation, thread_copies=Slot())
     divergence = choose_divergence(facts, lanes, shape, accumulation, target, options)
     return Plan(facts, shape, lanes.uniformity, divergence, accumulation)

@@ -29,9 +29,10 @@ _LIMIT = 32
 
 
 def reads_come_first(task: Task, source: Var, target: Var) -> bool:
-    """Returns whether each element of `source` is read before that element of `target`, of one type, is written."""
+    """Returns whether each element of `source` is read before that element of `target`, of one type, is written; of
+    `source` itself: whether no load reads what the task has stored."""
     memory = TaskMemory(task)
-    loads = memory.shared.get(source, [])
+    loads = [e for e in memory.shared.get(source, []) if source is not target or not e.primitive.writes]
     stores = [e for e in memory.shared.get(target, []) if e.primitive.writes]
     if not is_comparable(source) or not memory.head_reads.isdisjoint((source, target)):
         return False

@@ -17,6 +17,7 @@ from qdtrace.backend import backend
 from qdtrace.compose.debug import run_checked
 from qdtrace.compose.direct import leading, runs_by
 from qdtrace.compose.garbage import paused_garbage_collection
+from qdtrace.compose.needed_operands import needed_operands
 from qdtrace.compose.several_devices import lowered
 from qdtrace.compose.stack_chunk import in_one_chunk
 from qdtrace.compose.staged_program import StagedProgram
@@ -91,7 +92,8 @@ def _run_on(name: str) -> Callable[..., object]:
         def run(*operands: Array) -> list[object]:
             if staged.options.debug:
                 return run_checked(staged.on(name), operands, shared=shared)
-            return list(compiled_for(staged, name).call(*operands, shared=shared, carried=carried))
+            needed = () if shared else needed_operands(call_p, staged)
+            return list(compiled_for(staged, name).call(*operands, shared=shared, carried=carried, needed=needed))
 
         whole = mlir.lower_fun(run, multiple_results=True)
         return lowered(ctx, values, staged, name, call, whole) if shared else whole(ctx, *values)

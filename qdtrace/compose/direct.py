@@ -45,7 +45,8 @@ def runs_by(
     primitive.def_impl(run)
     mlir.register_lowering(primitive, refuse)
     for platform in PLATFORMS:
-        mlir.register_lowering(primitive, lowering(platform), platform=platform)
+        # Where a call stands decides how it is lowered (`needed_operands`): JAX must not reuse what it made elsewhere.
+        mlir.register_lowering(primitive, lowering(platform), platform=platform, cacheable=False)
     return compiled
 
 

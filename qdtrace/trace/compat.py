@@ -60,6 +60,10 @@ GSPMDSharding = private("sharding_impls", "GSPMDSharding")  # an array's shardin
 batched_device_put = getattr(private("lib", "_jax"), "batched_device_put", None)  # of arrays of NumPy as they are
 eval_trace = private("core", "eval_trace")  # the trace that runs what it is given
 folding = private("config", "eager_constant_folding")  # whether operations on constants run while JAX traces
+_LOWERING = getattr(private("interpreters.mlir", "lower_jaxpr_to_module"), "__code__", None)
+_DONATED: dict[str, Callable[[object], bool]] = {  # variables of that function: what they say of each argument
+    "input_output_aliases": lambda result: result is not None, "xla_donated_args": bool,
+}  # fmt: skip
 weak_types = private("util", "weakref_cache_key_types")  # of parameters that caches of traces do not keep alive
 ClosedJaxpr = private("core", "ClosedJaxpr")  # jax 0.12 has none: a jaxpr has its constants
 
@@ -284,6 +288,22 @@ def named_axis(name: object, size: int) -> AbstractContextManager[object]:
 def outside_of_traces() -> AbstractContextManager[object]:
     """Returns a block in which operations on values run, whatever traces are around."""
     return jax.ensure_compile_time_eval() if eval_trace is None else set_current_trace(eval_trace)
+
+
+def lowered_function() -> tuple[Jaxpr, tuple[bool, ...]] | None:
+    """Returns the function that JAX is lowering, and which of its arguments are donated; None: that is not found."""
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame is not None and frame.f_code is not _LOWERING:
+        frame = frame.f_back
+    kept = {} if frame is None else frame.f_locals
+    if "jaxpr" not in kept or not all(name in kept for name in _DONATED):
+        return None
+    jaxpr = open_jaxpr(kept["jaxpr"])
+    donated = [False] * len(jaxpr.invars)
+    for name, given in _DONATED.items():  # from the last one on: those of constants may be in front of its arguments
+        for k, value in zip(range(len(donated))[::-1], reversed(kept[name] or ()), strict=False):
+            donated[k] |= given(value)
+    return jaxpr, tuple(donated)
 
 
 def axes_of(eqn: JaxprEqn) -> tuple[Hashable, ...]:

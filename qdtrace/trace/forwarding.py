@@ -66,7 +66,7 @@ def forwarded_handles(eqn: JaxprEqn, handles: set[Var], loc: Loc | None) -> dict
     is_loop, bodies = eqn.primitive is not cond_p, [*operand_maps(eqn)]
     what, first, carries = "the branches of lax.cond give different buffers", 0, 0
     if is_loop:
-        first, carries = _carried(eqn)
+        first, carries = constant_count(eqn), _carry_count(eqn)
         bodies = bodies[-1:]  # without the condition of a `while`
         what = f"the carry of `{eqn.primitive.name}` holds a buffer that the body exchanges for another one"
         if any(k >= first + carries for k in held):
@@ -101,11 +101,15 @@ def origin_of(result: object, eqn: JaxprEqn, handles: set[Var]) -> Var | None:
     return None if found is None else eqn.invars[found]  # type: ignore[return-value]
 
 
-def _carried(eqn: JaxprEqn) -> tuple[int, int]:
-    """Returns the position of a loop's first carried operand, and how many there are."""
+def constant_count(eqn: JaxprEqn) -> int:
+    """Returns the number of operands of a loop that all iterations share; those that it carries follow."""
     if eqn.primitive is scan_p:
-        return compat.scan_counts(eqn.params)
-    return eqn.params["cond_nconsts"] + eqn.params["body_nconsts"], len(eqn.outvars)
+        return compat.scan_counts(eqn.params)[0]
+    return eqn.params["cond_nconsts"] + eqn.params["body_nconsts"]
+
+
+def _carry_count(eqn: JaxprEqn) -> int:
+    return compat.scan_counts(eqn.params)[1] if eqn.primitive is scan_p else len(eqn.outvars)
 
 
 def _sources(jaxpr: Jaxpr, held: set[int], places: list[int]) -> dict[int, int]:

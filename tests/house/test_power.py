@@ -7,7 +7,7 @@ from tests.power.catalogue import ROOT, all_faults
 
 def test_the_places_of_known_faults_are_found_once() -> None:
     faults = all_faults()
-    assert len(faults) == 40
+    assert len(faults) == 41
     assert len({f.name for f in faults}) == len(faults)
     for fault in faults:
         fault.with_it((ROOT / fault.path).read_text())

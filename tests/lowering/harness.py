@@ -12,6 +12,7 @@ import numpy as np
 
 from lowering.llvm.options import EmitOptions
 from lowering.llvm.target import Target
+from lowering.plan.renewal import sources_of
 from lowering.runtime import compile
 from lowering.simd.emit import TaskCode, emit_task
 from lowering.tables import FAILURE
@@ -52,6 +53,7 @@ class Kernel:
     def __init__(self, task: Task, target: Target, options: EmitOptions = STRICT) -> None:
         self.task = task
         self.code: TaskCode = emit_task(task, target, options)
+        self.sources = sources_of(task, self.code.refs)
         code = compile.machine_code(self.code.text, target)
         builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
         builder.export_symbol("qd_task")
@@ -83,7 +85,10 @@ class Kernel:
         failure = (ctypes.c_int64 * len(FAILURE.types))()
         asked = ctypes.c_int64(0)
         after = (int(alone), ctypes.addressof(failure), ctypes.addressof(asked))
-        words = [*(memory[r].ctypes.data for r in self.code.refs), *after]
+        old = {r: memory[r].copy() for r in self.sources}
+        for r in old:  # the task stores all of it, and reads the old content elsewhere
+            memory[r].view(np.uint8)[...] = GUARD
+        words = [*(memory[r].ctypes.data for r in self.code.refs), *(x.ctypes.data for x in old.values()), *after]
         pointers = (ctypes.c_void_p * len(words))(*words)
         ends = (ctypes.c_int64 * 2)(*self._known or ())
         if self._known is None:

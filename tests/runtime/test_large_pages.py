@@ -17,29 +17,32 @@ from tests.runtime.programs import F32, compiled, range_for
 LIMIT = LARGE_BYTES // 4
 
 
-def program(size: int, *, in_place: bool = False) -> Program:
-    """Twice `x`, in place or in a fresh result, through a buffer that is not returned."""
+def program(size: int, *, in_place: bool = False, stored: int | None = None) -> Program:
+    """Twice `x`, in place or in a fresh result, all or so many elements, through a buffer that is not returned."""
     x, y, t = ref_var(F32, (size,), "x"), ref_var(F32, (size,), "y"), ref_var(F32, (size,), "t")
     first = range_for(lambda b, i: b.store(t, b("add", b.load(x, i), b.load(x, i)), i), size)
     out = x if in_place else y
-    second = range_for(lambda b, i: b.store(out, b.load(t, i), i), size)
+    second = range_for(lambda b, i: b.store(out, b.load(t, i), i), size if stored is None else stored)
     return Program("p", (x,), (t,) if in_place else (y, t), (first, second), (out,))
 
 
-def large_results(made: Program) -> list[tuple[int, int]]:
-    """What the table of the handler says: slots (operands count first) and bytes, up to the end of the table."""
-    text = handler_text(plan_layout(made), [TaskShape(1, 1)] * len(made.tasks))
+def large_results(made: Program) -> list[tuple[int, ...]]:
+    """What the table of the handler says: slots (operands count first), bytes, and slots whose memory they may have, up
+    to the end of the table."""
+    text = handler_text(plan_layout(made, renews=True), [TaskShape(1, 1)] * len(made.tasks))
     (table,) = re.findall(r"@large = private constant (.*)", text)
-    *rows, end = [(int(slot), int(size)) for slot, size in re.findall(r"{i64 (-?\d+), i64 (\d+)}", table)]
-    assert end == (-1, 0)
+    *rows, end = [tuple(map(int, row)) for row in re.findall(r"{i64 (-?\d+), i64 (\d+), i64 (-?\d+)}", table)]
+    assert end == (-1, 0, -1)
     return rows
 
 
 def test_only_large_fresh_results_ask() -> None:
-    assert large_results(program(LIMIT)) == [(1, LARGE_BYTES), (2, LARGE_BYTES)]
+    assert large_results(program(LIMIT)) == [(1, LARGE_BYTES, 1), (2, LARGE_BYTES, 2)]
     assert large_results(program(LIMIT - 16)) == []
     # a result that takes over an operand's memory has its pages already
-    assert large_results(program(LIMIT, in_place=True)) == [(2, LARGE_BYTES)]
+    assert large_results(program(LIMIT, in_place=True, stored=LIMIT - 1)) == [(2, LARGE_BYTES, 2)]
+    # one that a task renews takes it over in some calls
+    assert large_results(program(LIMIT, in_place=True)) == [(1, LARGE_BYTES, 0), (2, LARGE_BYTES, 2)]
 
 
 def test_other_systems_do_nothing() -> None:

@@ -52,7 +52,7 @@ def open_accumulators(f: LaneFrame, constant: str, *, clear: bool = True) -> Non
     Without `clear`, a function continues with what its caller has opened in the slot, which is all (`is_in_slot`).
     """
     if f.accumulators.plan.is_shared:
-        word = f.text.op(f"getelementptr i64, ptr %refs, i64 {f.facts.ref_count + UNLOCKED}")
+        word = f.text.op(f"getelementptr i64, ptr %refs, i64 {f.table_length + UNLOCKED}")
         flag = f.text.op(f"load i64, ptr {word}, align 8{constant}")
         f.accumulators.alone = f.text.op(f"icmp ne i64 {flag}, 0")
     open_registers(f)

@@ -116,6 +116,7 @@ def _lanes(f: LaneFrame, loop: InnerLoop) -> LaneFrame:
     )  # fmt: skip
     g.env = dict(f.env)
     g.globals = {**f.globals, **{r: GlobalMemory(m.pointer, m.type, "", "") for r, m in f.privates.items()}}
+    g.sources, g.renewed = f.sources, f.renewed
     g.odd = dict(f.odd)
     g.accumulators = f.accumulators
     g.leave, g.stop, g.failure, g.parameters = f.leave, f.stop, f.failure, f.parameters
