@@ -43,9 +43,9 @@ def sparsity(f: Callable[..., Any], argnum: int = 0) -> Callable[..., Sparsity]:
     A scalar that loops sum has second derivatives by two entries of the argument that one iteration loads for one term;
     an array has first ones by the entries that go into what an iteration writes. A term that is linear in its entries
     has no second ones. Indices are computed as the function computes them, once for each iteration; nothing is probed.
-    Conditions that depend on the argument count as true. An index outside of its array is an error, with the option
-    `bounds="clip"` too. `f` is a `qd.jit` function, or one that may be; those that it
-    calls are a part of it.
+    Conditions that depend on the argument count as true, jumps that do as not taken. An index outside of its array is
+    an error, with the option `bounds="clip"` too. `f` is a `qd.jit` function, or one that may be; those that it calls
+    are a part of it.
 
     >>> @qd.jit
     ... def energy(x):

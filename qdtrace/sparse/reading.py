@@ -12,6 +12,7 @@ from jax.lax import while_p
 
 from qdtrace.errors import GradientError, Loc
 from qdtrace.frozen import frozen
+from qdtrace.sparse.jumps import without_jumps
 from qdtrace.trace import compat, markers
 from qdtrace.trace.compat import Literal
 from qdtrace.trace.forwarding import is_control
@@ -31,14 +32,13 @@ MOST = 256
 _WRITES = {markers.store_p, markers.accum_p, markers.lset_p}
 _LIST = "make the list of what meets before, and pass it as an argument"
 _ADD = "accumulate by `b[i] += v`"
-_CONDITION = "put what is behind it under `qd.when`: a term has all that it loads in one pattern"
+_PARALLEL = "put what is behind it under `qd.when`: iterations of an outermost loop are terms side by side"
 _REFUSED = {
     markers.atomic_p: ("an atomic with its old value", _ADD),
     markers.assign_p: ("`b[...] = v`", "store elements in a loop: `b[i] = v`"),
     markers.update_p: ("`b[i] = b[i] + v`", _ADD),
     markers.accum_along_p: ("an accumulation by max, min or mul", _ADD),
-    markers.break_p: ("qd.break_if", _CONDITION),
-    markers.continue_p: ("qd.continue_if", _CONDITION),
+    markers.break_p: ("a qd.break_if of an outermost loop", _PARALLEL),
     markers.while_p: ("qd.while_", "make it `for k in qd.range(n):` of constant length, with `qd.when` in it"),
 }
 """Markers that no term may have, as a user writes them, and what to write instead."""
@@ -85,6 +85,7 @@ def read(function: Callable[..., Any], avals: Sequence[Any], argnum: int, name: 
         GradientError: the argument is used in a way that no pattern can be read from.
     """
     root = trace_function(function, avals, name=name, inlines=True).root
+    root.items = without_jumps(root.items)
     if len(root.results) != 1:
         raise refusal(f"a function of {len(root.results)} results", None, "return one scalar, or one array")
     first = len(jax.tree.leaves(tuple(avals[:argnum])))
