@@ -22,7 +22,7 @@ another such nest share their trips over `k`, and then what those hold is fused.
 elements (`contract_rows`).
 
 Loops that hold branches or checks stay, on a CPU those that hold loops, and so does what would become more code than
-`MOST` operations: sums of products have passes of their own, and long bodies run out of registers.
+`MOST` operations, or `HANDED`: sums of products have passes of their own, and long bodies run out of registers.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 MOST = 128
 """Operations of a body from which on two loops stay apart."""
+HANDED = 256
+"""The same for loops of which the later one reads what the earlier one keeps in private memory: rows of a softmax."""
 NEST = 512
 """The same for loops that hold loops: these share more than registers hold, and each array is memory of the device."""
 LARGE = 1 << 12
@@ -189,7 +191,8 @@ class _Fuser(Rebuilder):
         holds = any(e.blocks for loop in (one, other) for e in loop.blocks[0].eqns)
         if holds and facts[0].touches.isdisjoint(facts[1].touches):
             return False  # nothing to hand on, and what each has of its own would be alive together
-        if sum(f.operations for f in facts) > (NEST if holds else MOST):
+        hands_on = any(is_local(ref) for ref in facts[0].writes & facts[1].touches)
+        if sum(f.operations for f in facts) > (NEST if holds else HANDED if hands_on else MOST):
             return False
         accesses = [(e, index) for e in walk_inside(one) if e.primitive.is_access]
         accesses += [(e, its) for e in walk_inside(other) if e.primitive.is_access]

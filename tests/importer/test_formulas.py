@@ -107,3 +107,73 @@ def test_a_store_of_a_chain_needs_no_array() -> None:
 
     np.testing.assert_allclose(scaled(LONG), (LONG - LONG.mean(1, keepdims=True)) * 2, rtol=1e-5, atol=1e-6)
     assert scaled.lower(LONG).graph("trace").count("= cell[") == 1
+
+
+ROWS = RNG.normal(size=(3, 6, 12)).astype(np.float32)
+WITH_SPECIAL = np.where(RNG.random(ROWS.shape) < 0.05, np.float32(np.nan), ROWS)
+WITH_SPECIAL[1, 2], WITH_SPECIAL[1, 3, 4] = -np.inf, np.inf
+
+
+def normalised(axis: int) -> Any:
+    def f(x: Any) -> Any:
+        a = x @ x.T * 0.5
+        e = jnp.exp(a - jnp.max(a, axis, keepdims=True))
+        return e / e.sum(axis, keepdims=True)
+
+    return f
+
+
+def of_heads(x: Any) -> Any:
+    a = jnp.einsum("ihd,jhd->hij", *[x.reshape(6, 2, 6)] * 2)
+    return jnp.einsum("hij,jhd->ihd", jax.nn.softmax(a), x.reshape(6, 2, 6))
+
+
+def shifted_by_means(x: Any) -> Any:
+    a = x.T @ x
+    return a * jax.jit(lambda m: jax.lax.rsqrt(m * m + 1))(a.mean(0)), a - 2 * a.mean(1)[::-1, None]
+
+
+def of_numbers(x: Any) -> Any:
+    n = jnp.floor((x @ x.T) * 4).astype(jnp.int32)
+    return n - n.max(1)[:, None], (n > 2) ^ jnp.any(n > 7, 0), n * n.min(0)
+
+
+def of_complex_ones(x: Any) -> Any:
+    a = (x @ x.T) * (1 + 2j)
+    return a / a.sum(1)[:, None]
+
+
+def changed_in_place(x: Any) -> Any:
+    a = x @ x.T
+    b = a.at[2].set(a.sum(0))
+    return b - a.max(1)[:, None], lax.fori_loop(0, 2, lambda k, v: v - v.max(1)[:, None] * 0.5, b)
+
+
+OF_ROWS = [
+    normalised(0), normalised(1), of_heads, shifted_by_means, of_numbers, of_complex_ones, changed_in_place,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("f", OF_ROWS, ids=lambda f: f.__name__)
+def test_numbers_of_rows_are_made_where_the_rows_are(f: Any) -> None:
+    for x in (ROWS, WITH_SPECIAL) if f is not of_numbers else (ROWS,):  # no integers are NaN
+        program = check(f, x, rtol=2e-5, atol=2e-5, budget=64)
+    if f is of_heads or f.__name__ == "f":
+        assert not program.count("select")
+
+
+def test_a_softmax_has_one_loop_over_rows() -> None:
+    low = qd.jit(qd.vmap(lambda x: jax.nn.softmax(x @ x.T) @ x)).lower(ROWS)
+    graph = low.graph()
+    assert "select" not in graph
+    assert graph.count("exp ") == 6  # written out, for a row at a time
+    assert graph.index("exp ") < graph.index("quotient ") < graph.index("for ", graph.index("exp "))
+    x = np.concatenate([ROWS, WITH_SPECIAL])
+    for v in (lambda f: f, lambda f: jax.grad(lambda x: (f(x) ** 2).sum())):
+        one = lambda x: jax.nn.softmax(x @ x.T) @ x  # noqa: E731
+        np.testing.assert_allclose(v(qd.vmap(one))(x), v(jax.vmap(one))(x), rtol=1e-4, atol=1e-4)
+
+
+def test_an_argument_of_products_is_copied_in_a_loop() -> None:
+    program = imported(lambda x: x @ np.ones((8, 40), np.float32), ROWS[..., :8], budget=64)
+    assert program.count("store") <= 48 + 2

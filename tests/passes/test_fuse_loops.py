@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from qdtrace.passes.fuse_loops import LIGHT, MOST, FuseLoops
+from qdtrace.passes.fuse_loops import HANDED, LIGHT, MOST, FuseLoops
 from tests.passes.harness import changes, check, drawn, parsed, rewrites, unchanged
 
 fuse = FuseLoops()
@@ -165,6 +165,18 @@ def test_long_bodies_stay_apart() -> None:
     program = parsed(text(*long("k", MOST // 2), *long("m", MOST // 2)))
     assert fuse(program) is program
     assert fuse(parsed(text(*long("k", 9), *long("m", 9)))) is not program
+
+
+def test_bodies_that_hand_a_row_on_may_be_longer() -> None:
+    def handing(n: int) -> str:
+        adds = [f"  w{k}: f32 = add {f'w{k - 1}' if k else 'a'} 1.0:f32" for k in range(n)]
+        read = [f"  e{k}: f32 = mul {f'e{k - 1}' if k else 'b'} 3.0:f32" for k in range(n)]
+        first = (*COPY[:-1], *adds, f"  store row w{n - 1} k")
+        return text(*first, f"for m in {UP}", "  b: f32 = load row m", *read, f"  store y e{n - 1} i m")
+
+    unchanged(fuse, handing(HANDED // 2))
+    program = parsed(handing(MOST // 2 + 8))
+    assert fuse(program) is not program
 
 
 def _random_loops(seed: int) -> str:

@@ -106,7 +106,7 @@ def _looped(imp: Importer, aval: Shaped, left: Value, right: Value, sizes: Sizes
 
 def _readable(imp: Importer, value: Value) -> Value:
     if isinstance(value, np.ndarray) and not all(map(is_static, elements_of(value))):
-        return imp.spill(value)
+        return imp.copied(value) or imp.spill(value)
     return imp.in_memory(value)
 
 

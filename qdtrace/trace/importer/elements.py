@@ -54,6 +54,8 @@ def per_element(
     is_small = prod(shape) <= min(imp.scalar_budget, max(imp.few, WRITTEN_OUT // length))
     if is_small and imp.private_bytes > SCARCE:
         values = tuple([imp.scalars(v) for v in values])
+    if is_small and prod(shape) > imp.few and all(isinstance(v, np.ndarray) or _is_of_rows(v) for v in values):
+        values = tuple([imp.scalars(v) for v in values])
     arrays = [v for v in values if isinstance(v, np.ndarray)] if is_small else []
     if is_small and len(arrays) == len(values):
         if not shape:
@@ -66,6 +68,8 @@ def per_element(
 
     operands = [imp.rolled(v) for v in values]
     at = _at(imp, fn, shape, operands)
+    if any(_is_of_rows(v) and v.size == prod(shape) for v in operands):
+        return Formula(shape, dtype, at, pair, operands, of_rows=True)
     if prod(shape) > imp.few:
         if importing is not None:  # may be computed where it is read
             uses, eqn = importing
@@ -76,6 +80,10 @@ def per_element(
         if reuse is not None:
             return imp.materialise(shape, dtype, at, pair, into=reuse)
     return imp.build(shape, dtype, at, pair)
+
+
+def _is_of_rows(value: Value) -> bool:
+    return isinstance(value, Formula) and value.of_rows
 
 
 def _at(

@@ -315,6 +315,11 @@ class MemoryOps(ScalarOps):
                 return again()
         return self.in_memory(value)
 
+    def copied(self, value: np.ndarray) -> MemoryArray | None:
+        """Returns what was read from memory (`snapshot`) as an array that a loop copies, or None for other scalars."""
+        found = self._again.get(id(value))
+        return found[1]() if found is not None and not found[3] and id(value) not in self._spilled else None
+
     def materialise(
         self, shape: Sequence[int], dtype: DType, at: Callable[[Sequence[Atom]], Element], pair: bool = False,
         into: PrivateArray | None = None,

@@ -22,7 +22,7 @@ from qdtrace.trace.importer.memory import UNROLL
 from qdtrace.trace.importer.registry import PLACED, rule
 from qdtrace.trace.importer.scalars import integer
 from qdtrace.trace.importer.structural import move_last, permute
-from qdtrace.trace.importer.values import Formula, MemoryArray, Value, array_of, made_from
+from qdtrace.trace.importer.values import Formula, MemoryArray, PrivateArray, Value, array_of, made_from
 from qdtrace.trace.physical import is_pair
 
 if TYPE_CHECKING:
@@ -74,8 +74,10 @@ def total(add: Combine, elements: Sequence[Element], zero: Element) -> Element:
     return tree(add, [add(elements[0], zero), *elements[1:]])
 
 
-def reduced(imp: Importer, x: Value, axes: Sequence[int], name: str, start: Element, aval: Shaped) -> Value:
-    """Returns the array with these axes joined."""
+def reduced(
+    imp: Importer, x: Value, axes: Sequence[int], name: str, start: Element, aval: Shaped, *, spread: bool = False
+) -> Value:
+    """Returns the array with these axes joined. What is `spread` over rows again is made where a row is computed."""
     combine, dtype, pair = combiner(imp, name, aval), imp.dtype_of(aval), is_pair(aval)
     axes = [d % max(x.ndim, 1) for d in axes]
     if not axes:
@@ -85,13 +87,21 @@ def reduced(imp: Importer, x: Value, axes: Sequence[int], name: str, start: Elem
     count = int(np.prod([x.shape[d] for d in axes]))
     if count == 0:
         return imp.build(shape, dtype, lambda i: start, pair, unroll=True)
+    join = total if name in FROM_ZERO else lambda combine, elements, _: tree(combine, elements)
+    inner = [x.shape[d] for d in axes]
+    if spread and isinstance(x, PrivateArray) and 1 < prod(shape) <= imp.few and count <= UNROLL:
+        back = np.argsort([*kept, *axes])
+        places = [[imp.index(i) for i in place] for place in np.ndindex(*inner)]
+
+        def row(index: Sequence[Atom]) -> Element:
+            return join(combine, [imp.element(x, [[*index, *k][b] for b in back]) for k in places], start)
+
+        return Formula(tuple(shape), dtype, row, pair, [x], moves=True, of_rows=True)
     if isinstance(x, np.ndarray) or x.size <= min(LOOP_ABOVE, imp.scalar_budget):
         x = imp.scalars(x)
         rows = x.transpose([*kept, *axes]).reshape(-1, count)
-        join = total if name in FROM_ZERO else lambda combine, elements, _: tree(combine, elements)
         return array_of((join(combine, row.tolist(), start) for row in rows), shape)
     lines = permute(imp, x, [*kept, *axes])
-    inner = [x.shape[d] for d in axes]
 
     def joined(index: Sequence[Atom], k: Sequence[Atom], so_far: Element) -> Element:
         return combine(so_far, imp.element(lines, [*index, *k]))
@@ -115,8 +125,10 @@ def _reduction(name: str) -> Callable[..., Value]:
         dtype = imp.dtype_of(wide)
         first = start_of(name, dtype)
         start = (first, start_of("add", dtype)) if is_pair(aval) else first
+        uses = imp.importing[0] if imp.importing is not None and not imp.makes_again else None
+        spread = uses is not None and uses.is_spread(eqn.outvars[0], imp.few)
         x = converted(imp, aval, x, jax.ShapeDtypeStruct(x.shape, wide.dtype))
-        return converted(imp, wide, reduced(imp, x, axes, name, start, wide), aval)
+        return converted(imp, wide, reduced(imp, x, axes, name, start, wide, spread=spread), aval)
 
     return run
 

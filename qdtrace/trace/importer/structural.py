@@ -28,12 +28,13 @@ if TYPE_CHECKING:
 def view(imp: Importer, base: MemoryArray, shape: Sequence[int], index: Remap) -> Value:
     """Returns elements of an array in memory at a mapped index; loaded at once when few."""
     at = lambda i: imp.element(base, index(i))  # noqa: E731
-    return loaded(imp, Formula(tuple(shape), base.dtype, at, base.pair, (base,), moves=True))
+    of_rows = isinstance(base, Formula) and base.of_rows
+    return loaded(imp, Formula(tuple(shape), base.dtype, at, base.pair, (base,), moves=True, of_rows=of_rows))
 
 
 def loaded(imp: Importer, value: Formula) -> Value:
     """Returns an array whose elements are read from others; as scalars when few."""
-    return value if value.size > imp.few else imp.scalars(value)
+    return value if value.size > imp.few or value.of_rows else imp.scalars(value)
 
 
 def take(imp: Importer, x: Value, index: int, axis: int = 0) -> Value:

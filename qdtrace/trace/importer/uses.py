@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from qdtrace.trace.jaxprs import Atom
 
 _VIEWS = frozenset(("reshape", "squeeze", "transpose", "rev", "copy"))
+_SPREADING = _VIEWS | {"broadcast_in_dim", "stop_gradient"}
 _ONCE = frozenset(
     ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "reduce_xor", "argmax",
      "argmin", "cumsum", "cumprod", "cummax", "cummin", "qd_store", "qd_lset")
@@ -62,6 +63,27 @@ class Uses:
     def may_wait(self, eqn: JaxprEqn) -> bool:
         """Returns whether the value of an equation may be computed where it is read."""
         return eqn.primitive.name in ELEMENTWISE and self._is_read_once(eqn.outvars[0])
+
+    def is_spread(self, var: Var, least: int) -> bool:
+        """Returns whether an array is read once, as numbers of rows of a larger one, of more than `least` elements.
+
+        Between them are views, and functions of an element and of numbers.
+        """
+        reader = self.reader.get(var)
+        if reader is None:
+            return False
+        if reader.primitive is compat.jit_p:
+            inner = compat.open_jaxpr(reader.params["jaxpr"])
+            place = next(k for k, v in enumerate(reader.invars) if v is var)
+            return uses_of_jaxpr(inner).is_spread(inner.invars[place], least)
+        if reader.primitive.name in _SPREADING:
+            return self.is_spread(reader.outvars[0], least)
+        if reader.primitive.name not in ELEMENTWISE:
+            return False
+        (out,) = reader.outvars
+        if out.aval.size > least and any(v.aval.size > least for v in reader.invars if v is not var):
+            return True
+        return all(v is var or v.aval.size == 1 for v in reader.invars) and self.is_spread(out, least)
 
     def _is_read_once(self, var: Var) -> bool:
         reader = self.reader.get(var)

@@ -103,6 +103,8 @@ class Formula(MemoryArray):
     """True if an element may be computed from operands' elements at another index."""
     work: int = 0
     """Operations of an element beside loads, those of operands that are formulas left out."""
+    of_rows: bool = False
+    """True if it stays one though its elements are few: each is made once for a row of a larger array."""
     holders: int = field(default=0, init=False)
     lets_go: bool = field(default=False, init=False)
     """True once nobody holds it any more, so that it does not hold what it reads."""
