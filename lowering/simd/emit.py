@@ -74,14 +74,12 @@ def emit_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> Ta
     facts, shape, accumulation, module = plan.facts, plan.shape, plan.accumulation, Module()
     divergence, blocks = (plan.apart or plan).divergence, plan.divergence.blocks
     refill, refilled = divergence.refill, divergence.refilled
-    aliases = alias_metadata(facts, module)
-    renewed = sources_of(task, facts.refs) if options.knows_lengths else ()
-    attributes = f"nounwind {target.vector_attributes}"
+    aliases, renewed = alias_metadata(facts, module), sources_of(task, facts.refs) if options.knows_lengths else ()
 
     def function(of: PartPlan | Plan = plan, lanes: tuple[int, int] | None = None) -> _Function:
         width, vectors = lanes or (of.shape.width, of.shape.vectors)
         frame = LaneFrame(
-            Text(module, attributes), of.facts, target, options.fast_math, emit_eqns,
+            Text(module, f"nounwind {target.vector_attributes}"), of.facts, target, options.fast_math, emit_eqns,
             width=width, vectors=vectors, uniformity=of.uniformity, row=of.shape.row,
             accumulation=of.accumulation if isinstance(of, ProbePlan) else accumulation,
         )  # fmt: skip

@@ -71,7 +71,6 @@ def _plan(lanes: LaneFacts, target: Target, options: EmitOptions) -> Plan:
     if shape.row is not None:
         lanes = LaneFacts(facts, analyse_uniformity(facts.task, shape.row.uniform))
     accumulation = plan_accumulation(facts, sums, limits, shape.width, shape.row, in_order=options.deterministic)
-    if not options.knows_lengths:
-        accumulation = replace(accumulation, thread_copies=Slot())
+    accumulation = accumulation if options.knows_lengths else replace(accumulation, thread_copies=Slot())
     divergence = choose_divergence(facts, lanes, shape, accumulation, target, options)
     return Plan(facts, shape, lanes.uniformity, divergence, accumulation)
