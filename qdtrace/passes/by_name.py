@@ -44,6 +44,7 @@ from qdtrace.passes.strength_reduction import StrengthReduction
 from qdtrace.passes.unreachable import Unreachable
 from qdtrace.passes.unroll import Unroll
 from qdtrace.passes.unroll_guarded import UnrollGuarded
+from qdtrace.passes.unroll_scattering import UnrollScattering
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -60,8 +61,8 @@ PASSES: Mapping[str, type[Pass]] = {
         Mem2Reg, ConstantFolding, Unreachable, Algebraic, Peephole, CommonSubexpressions, LoopInvariant,
         ConstantExtraction, DeadCode, ProveBounds, HoistBounds, FuseTasks, Contract, ContractRows, GatherScatters,
         ScalarReplacement, StoreForwarding, DeadStores, Memory, Simplify, RareBehind, JoinBranches, UnrollGuarded,
-        Unroll, LastIteration, Predicate, StrengthReduction, Recurrences, Reciprocals, FuseLoops, FlattenLoops, OwnRows,
-        Reloads, Jam, Fills, FirstStores, FirstAccumulations, ReuseDonated, SharePrivate,
+        Unroll, UnrollScattering, LastIteration, Predicate, StrengthReduction, Recurrences, Reciprocals, FuseLoops,
+        FlattenLoops, OwnRows, Reloads, Jam, Fills, FirstStores, FirstAccumulations, ReuseDonated, SharePrivate,
     )
 }  # fmt: skip
 """All passes by name."""

@@ -91,7 +91,7 @@ def stages(
     unrolled = (*nests, *map(of, first), simplify, *map(of, then), *memory)
     cheaper = tuple(map(of, ("own_rows", "reloads", "predicate", "strength_reduction", "reciprocals", "jam")))
     final = (
-        *((*unrolled, of("gather"), simplify, *cheaper, simplify) if loops else ()),
+        *((*unrolled, of("unroll_scattering"), of("gather"), simplify, *cheaper, simplify) if loops else ()),
         # Again, because tasks may be fills, and overwrite whole buffers, now.
         of("fills"),
         # On initial values, when loops over few components are unrolled.

@@ -79,12 +79,12 @@ def test_the_stages_in_order() -> None:
     assert names[11:15] == ["mem2reg", "recurrences", "memory", "simplify"]
     assert names[15:20] == ["rare_behind", "unroll_guarded", "flatten_loops", "unroll", "last_iteration"]
     assert names[20:25] == ["simplify", "fuse_loops", "mem2reg", "prove_bounds", "memory"]
-    assert names[25:27] == ["gather", "simplify"]
-    assert names[27:31] == ["own_rows", "reloads", "predicate", "strength_reduction"]
-    assert names[31:34] == ["reciprocals", "jam", "simplify"]
-    assert names[34:] == ["fills", "first_accumulations", "reuse_donated", "share_private"]
+    assert names[25:28] == ["unroll_scattering", "gather", "simplify"]
+    assert names[28:32] == ["own_rows", "reloads", "predicate", "strength_reduction"]
+    assert names[32:35] == ["reciprocals", "jam", "simplify"]
+    assert names[35:] == ["fills", "first_accumulations", "reuse_donated", "share_private"]
     bodies = {"fuse_loops", "gather", "own_rows", "reloads", "predicate", "strength_reduction", "reciprocals", "jam"}
-    unrolls = {"unroll_guarded", "unroll", "last_iteration", "flatten_loops"}
+    unrolls = {"unroll_guarded", "unroll", "unroll_scattering", "last_iteration", "flatten_loops"}
     loops = {"join_branches", "rare_behind", "recurrences", *unrolls, *bodies}
     basic = {*names} - loops
     assert {s.name for s in pipeline(Options(advanced_optimization=False))} == basic
