@@ -14,7 +14,7 @@ What makes a program's result one and the same in any order of iterations, and a
 - A float `min` or `max`, whose zero may have either sign, is followed by `add 0.0`, and memory that takes part in one
   never holds -0.0. A float is cast to bits only after NaN is replaced, as the bits of a NaN are not defined.
 - Floats are added up in memory in any order: buffers called `sum...` start at zero and get multiples of 1/8 between
-  -8 and 8 only, whose sums are exact. Products of floats in memory are left out.
+  -8 and 8 only (`SUMMANDS`), whose sums are exact. Products of floats in memory are left out.
 - Functions that are not exact are left out, unless `functions=True`: then their results go to buffers called `fn...`,
   which are never read. Compare with `Tolerance(ulps=...)`, as exact as the functions are meant to be.
 """
@@ -39,6 +39,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 DTYPES = tuple(map(DType, ("f32", "i32", "f64", "i64", "u32", "i8", "bool")))
+RARE = tuple(map(DType, ("f16", "bf16", "u8", "i16", "u16", "u64")))
+"""One dtype in four is one of these, unless those of the programs are given."""
+SUMMANDS = {DType.f16: (1, 8), DType.bf16: (1, 1)}
+"""Of what floats of few digits are added up: the largest summand, and how many steps a one has."""
 FUNCTIONS = (
     "exp", "log", "sin", "cos", "tanh", "exp2", "log2", "atan", "rsqrt", "expm1", "log1p", "erf", "logistic", "cbrt",
     "tan", "sinh", "cosh", "asin", "acos", "asinh", "acosh", "atanh", "erfc", "erf_inv", "lgamma", "digamma", "pow",
@@ -120,14 +124,17 @@ class Maker(Values):
     def program(self) -> Program:
         self.size = self.pick(self.options.sizes)
         # Few dtypes in one program, so that values meet.
-        self.dtypes = sorted({self.pick(self.options.dtypes) for _ in range(3)}, key=self.options.dtypes.index)
+        common, rare = self.options.dtypes, RARE if self.options.dtypes is DTYPES else ()
+        picked = {self.pick(rare if rare and self.chance(4) else common) for _ in range(3)}
+        self.dtypes = sorted(picked, key=[*common, *rare].index)
         params = [self._buffer(f"x{k}") for k in range(1 + self.below(3))]
         self.bound = ref_var(DType.i32, (), "n")
         buffers = [self._buffer(f"t{k}") for k in range(self.below(3))]
         floats = [d for d in self.dtypes if d in (DType.f32, DType.f64)]
         self.sums = []
-        if self.options.float_accums and floats and self.chance(2):
-            self.sums = [ref_var(self.pick(floats), self.pick([(), (self.size,), (3,)]), "sum")]
+        added = [d for d in self.dtypes if d.is_float]
+        if self.options.float_accums and added and self.chance(2):
+            self.sums = [ref_var(self.pick(added), self.pick([(), (self.size,), (3,)]), "sum")]
         self.fns = [ref_var(d, (self.size,), f"fn{k}") for k, d in enumerate(floats)] if self.options.functions else []
         self.refs = [*params, self.bound, *buffers]
         self.combined = {r for r in self.refs if r not in params or not r.dtype.is_float}
@@ -408,10 +415,11 @@ class Maker(Values):
         if ref is None or (place := self._place(ref)) is None:
             return
         value, dtype = self.value(ref.dtype), ref.dtype
-        low = self.builder("max", value, literal(-8, dtype))
-        bounded = self.builder("min", low, literal(8, dtype))
-        eighths = self.builder("round_even", self.builder("mul", bounded, literal(8, dtype)))
-        exact = self.builder("mul", eighths, literal(1 / 8, dtype))
+        most, steps = SUMMANDS.get(dtype, (8, 8))
+        low = self.builder("max", value, literal(-most, dtype))
+        bounded = self.builder("min", low, literal(most, dtype))
+        whole = self.builder("round_even", self.builder("mul", bounded, literal(steps, dtype)))
+        exact = self.builder("mul", whole, literal(1 / steps, dtype))
         number = self.builder("eq", value, value)
         summand = self.builder("select", number, exact, literal(0, dtype))
         self.builder.accum(ref, summand, *place)

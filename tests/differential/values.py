@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import ml_dtypes
+import numpy as np
 from hypothesis import strategies as st
 
 from qdtrace.ir.program import Atom, Var, literal
@@ -33,6 +34,7 @@ BINARY = {
 COMPARISONS = ["lt", "le", "gt", "ge", "eq", "ne"]
 BITCASTS = [
     ("f32", "i32"), ("f32", "u32"), ("i32", "u32"), ("f64", "i64"), ("f64", "u64"), ("i64", "u64"), ("i8", "u8"),
+    ("f16", "i16"), ("f16", "u16"), ("bf16", "i16"), ("bf16", "u16"), ("i16", "u16"),
 ]  # fmt: skip
 FLOATS = (0.0, 1.0, -1.0, 0.5, 2.0, -0.0, 3.25, -7.5, 1e30, 1e-30, float("inf"), float("-inf"), float("nan"))
 INTEGERS = (0, 1, 2, 3, -1, 7, 31, 100, -128)
@@ -75,7 +77,10 @@ class Values:
             value = float(self.pick((info.max, info.tiny, info.smallest_subnormal)))
             return literal(-value if self.chance(2) else value, dtype)
         value = self.pick(FLOATS if dtype.is_float else INTEGERS)
-        return literal(value if dtype.is_float else value % 256 if not dtype.is_signed else value, dtype)
+        if dtype.is_float:
+            with np.errstate(over="ignore"):
+                return literal(float(np.float64(value).astype(dtype.numpy)), dtype)
+        return literal(value % 256 if not dtype.is_signed else value, dtype)
 
     def value(self, dtype: DType) -> Atom:
         """A value in scope, a constant, or another value converted."""
