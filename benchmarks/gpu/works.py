@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks.gpu import arrays, gradients, launches, loops, simulations, streams
+from benchmarks.gpu import arrays, gradients, launches, loops, simulations, sparse, streams
 
 if TYPE_CHECKING:
     from benchmarks.gpu.bench import Work
@@ -18,6 +18,7 @@ WORKS: dict[str, Work] = {
     "chain": streams.chain,
     "ragged": loops.ragged,
     "gradient_ragged": gradients.ragged,
+    "sparse": sparse.product,
     "sum": streams.total,
     "histogram": streams.histogram,
     "prefix": streams.prefix,

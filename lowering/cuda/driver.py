@@ -36,7 +36,7 @@ _COMPUTE_MAJOR, _COMPUTE_MINOR = 75, 76
 _PORTABLE, _MAPPED = 1, 2
 _PTX = 1
 _ERROR_LOG, _ERROR_LOG_BYTES = 5, 6
-_MOST_SHARED = 8
+_MOST_SHARED, _CARVEOUT = 8, 9
 _SHARED_BYTES = 48 * 1024
 """Shared memory that a block may have without raising its kernel's limit."""
 
@@ -111,15 +111,18 @@ class CudaDriver(Library):
         self._call("cuLibraryLoadData", byref(library), code, None, None, c_uint(0), None, None, c_uint(0))
         return library.value or 0
 
-    def kernel(self, library: int, name: str, shared_bytes: int = 0) -> int:
+    def kernel(self, library: int, name: str, shared_bytes: int = 0, held: int = 0) -> int:
         """Returns the handle of a kernel; first raises its limit if it needs more than 48 KiB of shared memory."""
         kernel = c_void_p()
         self._call("cuLibraryGetKernel", byref(kernel), c_void_p(library), name.encode())
-        if shared_bytes > _SHARED_BYTES:
+        attributes = {_MOST_SHARED: shared_bytes} if shared_bytes > _SHARED_BYTES else {}
+        if held:
+            attributes[_CARVEOUT] = held
+        for attribute, value in attributes.items():
             for number in self._numbers:
                 device = c_int()
                 self._call("cuDeviceGet", byref(device), c_int(number))
-                self._call("cuKernelSetAttribute", c_int(_MOST_SHARED), c_int(shared_bytes), kernel, device)
+                self._call("cuKernelSetAttribute", c_int(attribute), c_int(value), kernel, device)
         return kernel.value or 0
 
     def host_memory(self, nbytes: int) -> int:

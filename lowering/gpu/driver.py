@@ -71,8 +71,9 @@ class Driver(Protocol):
         """Loads a library of kernels that all devices can run. It is never unloaded."""
         ...
 
-    def kernel(self, library: int, name: str, shared_bytes: int = 0) -> int:
-        """Returns the handle of a kernel; launches give it `shared_bytes` besides its own shared memory."""
+    def kernel(self, library: int, name: str, shared_bytes: int = 0, held: int = 0) -> int:
+        """Returns the handle of a kernel; launches give it `shared_bytes` besides its own shared memory. All its blocks
+        on a multiprocessor take at most `held` percent of that memory, if the driver follows; 0: no limit."""
         ...
 
     def host_memory(self, nbytes: int) -> int:

@@ -81,7 +81,7 @@ class Loader:
                 libraries *= len(kernels.launches)
             symbols = cast("list[str]", artifact.facts["symbols"])
             each = zip(libraries, symbols, kernels.launches, strict=True)
-            handles = [self.driver.kernel(library, symbol, k.shared_bytes) for library, symbol, k in each]
+            handles = [self.driver.kernel(library, symbol, k.shared_bytes, k.held) for library, symbol, k in each]
             return LoadedTask(kernels, tuple(handles))
 
         return self._tasks.get(key, make)
@@ -139,6 +139,6 @@ def _images_of(artifact: Artifact) -> Iterator[bytes]:
 
 
 def _kernels_of(facts: Mapping[str, object]) -> TaskKernels:
-    records = cast("list[tuple[str, int, int, int, int, int]]", facts["launches"])
+    records = cast("list[tuple[str, int, int, int, int, int, int]]", facts["launches"])
     launches = tuple([Launch(*fields) for fields in records])
     return TaskKernels(tuple(cast("list[int]", facts["refs"])), launches, int(str(facts["scratch"])))

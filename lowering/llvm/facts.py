@@ -12,6 +12,7 @@ from qdtrace.analysis.memory import TaskMemory, is_comparable
 from qdtrace.analysis.uniformity import Uniformity, analyse_uniformity
 from qdtrace.analysis.zero_signs import unsigned_zeros
 from qdtrace.frozen import mutable
+from qdtrace.ir.dataflow import slice_of
 from qdtrace.ir.faults import checks_of
 from qdtrace.ir.memory import indices_of, reference
 from qdtrace.ir.primitives import ACCUM, ATOMIC, LOAD, QUOTIENT
@@ -28,7 +29,9 @@ from qdtrace.ir.walk import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from qdtrace.ir.program import Atom
 
 
 @mutable(eq=False)
@@ -133,6 +136,16 @@ class TaskFacts:
             if is_comparable(ref) and self.task.index is not None and (alone or memory.are_apart(accums)):
                 found.add(ref)
         return frozenset(found)
+
+    def repeatable(self, eqns: Sequence[Eqn], wanted: Sequence[Atom]) -> tuple[Eqn, ...] | None:
+        """Returns those equations of a block that compute values, or None if they may not be executed twice."""
+
+        def is_repeatable(eqn: Eqn) -> bool:
+            is_load = eqn.primitive is LOAD and is_global(eqn.invars[0]) and eqn.invars[0] not in self.written
+            return not eqn.blocks and (not eqn.primitive.effects or is_load)
+
+        found = slice_of(eqns, wanted)
+        return found if all(map(is_repeatable, found)) else None
 
     def is_constant(self, atoms: Iterable[object]) -> bool:
         """Returns whether all are literals or values of the head, which are equal in all iterations."""

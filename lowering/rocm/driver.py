@@ -102,10 +102,11 @@ class RocmDriver(Library):
         self._modules.append(tuple(modules))
         return len(self._modules) - 1
 
-    def kernel(self, library: int, name: str, shared_bytes: int = 0) -> int:
+    def kernel(self, library: int, name: str, shared_bytes: int = 0, held: int = 0) -> int:
         """Returns the address of a table that has the kernel's function on each device.
 
-        HIP lets a launch use all shared memory, so `shared_bytes` raises no limit first.
+        HIP lets a launch use all shared memory, so `shared_bytes` raises no limit first. The cache is no part of that
+        memory, so `held` has no meaning.
         """
         table = (c_void_p * self._count)()
         for device, module in enumerate(self._modules[library]):

@@ -21,8 +21,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lowering.plan.derived_facts import DerivedFacts
 from lowering.simd.accumulation.outer_products import outer_product
-from lowering.simd.derived_facts import DerivedFacts
 from qdtrace.analysis.cost import code_size
 from qdtrace.analysis.index.trips import loop_values
 from qdtrace.frozen import mutable

@@ -31,6 +31,9 @@ class Launch:
     """Dynamic shared memory of a block, besides what the module declares."""
     null_arguments: int = 0
     """Number of null pointers that the kernel takes after the arguments above."""
+    held: int = 0
+    """Part of a multiprocessor's shared memory that its blocks may take together, in percent, as the rest is cache;
+    0: as much as they can."""
 
     def blocks_for(self, iterations: int) -> int:
         """Returns the number of blocks of a launch over a range of so many iterations."""

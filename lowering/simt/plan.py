@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lowering.llvm.facts import TaskFacts
 from lowering.plan.sums import Part, Slot, Sums, Where, find_sums, in_turns, lay_out
 from lowering.simt.grouping import group_size
+from lowering.simt.spans import plan_spans
 from lowering.simt.stacks import RUNNING, SCRATCH_BYTES, Stacks, plan_stacks
 from lowering.tables import CACHE_LINE, FIELD, round_up
 from qdtrace.analysis.index.trips import trip_count
@@ -18,6 +20,7 @@ from qdtrace.ir.walk import walk_inside
 
 if TYPE_CHECKING:
     from lowering.simt.devices import Device
+    from lowering.simt.spans import BlockSpans
     from qdtrace.ir.program import Task
 
 THREADS = 256
@@ -33,6 +36,8 @@ MOST_THREADS = 1024
 """Hardware limit of threads per block."""
 BEGIN_BYTES = 3 * FIELD
 """Scratch that `qd_begin` writes: bounds of the range, and the iteration counter."""
+BLOCK_WORD = 4
+"""Bytes of scratch for each block of a task that runs in parts: whether it does."""
 COUNTER_AT = 2 * FIELD
 """Byte offset of the iteration counter in that area."""
 
@@ -62,6 +67,8 @@ class Plan:
     """True if the task is part of a kernel of one block (`series`)."""
     in_turns: bool = False
     """True if threads take iterations from a shared counter instead of by their number."""
+    spans: BlockSpans | None = None
+    """The parts in which a block runs its iterations where their spans are neighbours."""
 
     @property
     def begins_apart(self) -> bool:
@@ -90,6 +97,8 @@ class Plan:
     @property
     def scratch_bytes(self) -> int:
         """Bytes of scratch that the kernels share."""
+        if self.spans is not None and self.iterations is not None:
+            return BLOCK_WORD * -(-self.iterations // self.threads)
         threads = round_up(self.blocks * self.threads, self.device.warp)
         return self.stacks_at + threads * self.stacks.nbytes if self.stacks.nbytes else self._slots_end
 
@@ -101,6 +110,8 @@ class Plan:
         if not self.blocks:
             each = "an iteration" if self.group == 1 else f"{self.group} iterations"
             how = f"a thread {each}, blocks of {self.threads}"
+            if self.spans is not None:
+                how += ", which compute values of positions apart where spans are neighbours"
         else:
             why = "it reduces" if self.slot.parts else "its bounds are known only on the device"
             if self.stacks.nbytes:
@@ -139,7 +150,10 @@ def plan_task(task: Task, device: Device, block_dim: int | None = None) -> Plan:
     # sums must not change from call to call.
     once = iterations is not None and iterations <= blocks * threads * group
     take_turns = bool(stacks.nbytes) and not (slot.parts or once)
-    return Plan(facts, device, sums, slot, threads, blocks, group, iterations, apart, stacks, in_turns=take_turns)
+    plan = Plan(facts, device, sums, slot, threads, blocks, group, iterations, apart, stacks, in_turns=take_turns)
+    in_spans = replace(plan, threads=wanted or _fewer_if_short(THREADS, iterations, device))
+    spans = plan_spans(in_spans)
+    return plan if spans is None else replace(in_spans, spans=spans)
 
 
 def plan_in_series(task: Task, device: Device, threads: int) -> Plan:
@@ -159,6 +173,10 @@ def _sums(facts: TaskFacts, device: Device) -> tuple[Sums, Slot]:
 
 def _threads(facts: TaskFacts, iterations: int | None, device: Device) -> int:
     threads = LONG_THREADS if facts.private_bytes >= LONG_BYTES or _counts_only(facts) else THREADS
+    return _fewer_if_short(threads, iterations, device)
+
+
+def _fewer_if_short(threads: int, iterations: int | None, device: Device) -> int:
     while iterations is not None and threads > LEAST_THREADS and iterations < device.multiprocessors * threads:
         threads //= 2
     return threads

@@ -113,7 +113,7 @@ class FakeDriver:
         self._libraries.append(code)
         return len(self._libraries)
 
-    def kernel(self, library: int, name: str, shared_bytes: int = 0) -> int:
+    def kernel(self, library: int, name: str, shared_bytes: int = 0, held: int = 0) -> int:
         code = self._libraries[library - 1]
         self.kernels.append((name, library, shared_bytes))
         own = name.rpartition("__")[2]

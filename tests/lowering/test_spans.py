@@ -11,8 +11,8 @@ import pytest
 from lowering.llvm.facts import TaskFacts
 from lowering.llvm.options import EmitOptions
 from lowering.llvm.target import Target
+from lowering.plan.span_parts import cut_spans
 from lowering.simd.divergence.in_blocks import BLOCK
-from lowering.simd.divergence.span_parts import cut_spans
 from lowering.simd.emit import emit_task
 from lowering.simd.plan import plan_task
 from qdtrace.analysis.spans import find_walks

@@ -6,11 +6,10 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
+from lowering.plan.derived_facts import PartFacts
+from lowering.plan.span_parts import cut_spans
 from lowering.plan.sums import Where
-from lowering.simd.derived_facts import DerivedFacts
 from lowering.simd.divergence.in_blocks import block_memory, look_task, rows_task
-from lowering.simd.divergence.ordering import repeatable
-from lowering.simd.divergence.span_parts import cut_spans
 from lowering.simd.lane_facts import LaneFacts
 from lowering.simd.shape import LONG_BODY, Shape, choose_shape
 from qdtrace.analysis.uniformity import Uniformity, analyse_uniformity
@@ -23,27 +22,10 @@ if TYPE_CHECKING:
     from lowering.llvm.facts import TaskFacts
     from lowering.llvm.options import EmitOptions
     from lowering.llvm.target import Target
+    from lowering.plan.span_parts import SpanParts
     from lowering.simd.accumulation.plan import AccumulationPlan
     from lowering.simd.divergence.ordering import Ordering
-    from lowering.simd.divergence.span_parts import SpanParts
     from qdtrace.ir.program import Task, Var
-
-
-@mutable(eq=False)
-class PartFacts(DerivedFacts):
-    """Facts about a part of a task: it takes the references of the whole, then those that parts share."""
-
-    shared: tuple[Var, ...]
-
-    @cached_property
-    def refs(self) -> tuple[Var, ...]:
-        """The references of the whole task and of the parts."""
-        return (*self.whole.refs, *self.shared)
-
-    @cached_property
-    def written(self) -> frozenset[Var]:
-        """The references that some part writes."""
-        return self.whole.written.union(self.shared)
 
 
 @mutable(eq=False)
@@ -96,7 +78,7 @@ def plan_blocks(
 ) -> BlockPlan:
     """Returns the plan of a task with ordered iterations, in parts where it walks over spans and that gains."""
     task, gain, spans = facts.task, ordering.gain, _spans(facts, accumulation)
-    look = None if spans is None else repeatable(task.body.eqns, (spans.first, spans.last), facts.written)
+    look = None if spans is None else facts.repeatable(task.body.eqns, (spans.first, spans.last))
     if spans is None or look is None:
         spans = None
     else:

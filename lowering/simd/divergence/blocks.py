@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from lowering.llvm.host import I64, Code, NoAlias, Operand, Value
     from lowering.llvm.text import Module
+    from lowering.plan.span_parts import SpanParts
     from lowering.simd.divergence.block_plan import BlockPlan
-    from lowering.simd.divergence.span_parts import SpanParts
     from lowering.simd.frame import LaneFrame
 
 KEPT_BYTES = 1 << 19

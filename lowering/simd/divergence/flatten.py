@@ -23,7 +23,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from lowering.simd.derived_facts import DerivedFacts
+from lowering.plan.derived_facts import DerivedFacts
 from lowering.simd.divergence.refill import find_refill
 from lowering.simd.divergence.refill_task import LoopCopier, state_of, values_read
 from qdtrace.analysis.cost import code_size

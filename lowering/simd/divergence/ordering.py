@@ -20,10 +20,9 @@ from lowering.simd.critical_path import cycles
 from qdtrace.analysis.index.induction import raised_by
 from qdtrace.frozen import frozen
 from qdtrace.ir.carries import carried_params
-from qdtrace.ir.dataflow import slice_of
 from qdtrace.ir.memory import indices_of
-from qdtrace.ir.primitives import FOR, GE, GT, LE, LOAD, LT, NE
-from qdtrace.ir.program import Literal, Var, is_global, is_local, ref_type
+from qdtrace.ir.primitives import FOR, GE, GT, LE, LT, NE
+from qdtrace.ir.program import Literal, Var, is_local, ref_type
 from qdtrace.ir.walk import walk_inside
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def find_ordering(lanes: LaneFacts, vectors: int) -> Ordering | None:
     found = None if at is None else _trips(task.body.eqns[at])
     if at is None or found is None or lanes.uniformity.varying.isdisjoint(found):
         return None
-    before = repeatable(task.body.eqns[:at], found, lanes.facts.written)
+    before = lanes.facts.repeatable(task.body.eqns[:at], found)
     if before is None:
         return None
     loops = [e for e in task.body.eqns if e.primitive.loops]
@@ -92,17 +91,6 @@ def _trips(loop: Eqn) -> tuple[Atom, Atom] | None:
                 if counter in counters and limit not in bound and limit.dtype.is_integer:
                     return initial[counter], limit
     return None
-
-
-def repeatable(eqns: tuple[Eqn, ...], wanted: tuple[Atom, ...], written: frozenset[Var]) -> tuple[Eqn, ...] | None:
-    """Returns the equations that compute values, or None if those may not be executed twice."""
-
-    def is_repeatable(eqn: Eqn) -> bool:
-        is_load = eqn.primitive is LOAD and is_global(eqn.invars[0]) and eqn.invars[0] not in written
-        return not eqn.blocks and (not eqn.primitive.effects or is_load)
-
-    found = slice_of(eqns, wanted)
-    return found if all(map(is_repeatable, found)) else None
 
 
 def has_neighbours_inside(lanes: LaneFacts) -> bool:

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lowering.plan.derived_facts import PartFacts
 from lowering.plan.sums import Part, Where, lay_out
-from lowering.simd.divergence.block_plan import PartFacts, PartPlan
+from lowering.simd.divergence.block_plan import PartPlan
 from qdtrace.frozen import frozen
 from qdtrace.ir.builder import ref_var
 from qdtrace.ir.carries import Carry, carries_of, with_carries

@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lowering.llvm.types import MEMORY, PRIVATE
+from lowering.plan.derived_facts import DerivedFacts
 from lowering.plan.sums import Where
-from lowering.simd.derived_facts import DerivedFacts
 from lowering.simd.inner.scans import scan_of, scheduled
 from qdtrace.analysis.index.injectivity import Injectivity
 from qdtrace.analysis.index.trips import loop_values, trip_count

@@ -37,3 +37,20 @@ class DerivedFacts(TaskFacts):
     def check_numbers(self) -> dict[Eqn, int]:
         """The numbers of the checks in the whole task."""
         return {e: self.whole.check_numbers[self.origins.get(e, e)] for e in checks_of(self.task)}
+
+
+@mutable(eq=False)
+class PartFacts(DerivedFacts):
+    """Facts about a part of a task: it takes the references of the whole, then those that parts share."""
+
+    shared: tuple[Var, ...]
+
+    @cached_property
+    def refs(self) -> tuple[Var, ...]:
+        """The references of the whole task and of the parts."""
+        return (*self.whole.refs, *self.shared)
+
+    @cached_property
+    def written(self) -> frozenset[Var]:
+        """The references that some part writes."""
+        return self.whole.written.union(self.shared)
