@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 GLOBAL, SHARED = 1, 3
 """LLVM's numbers of address spaces, the same for both families."""
 
+BUFFER_ALIGNMENT = 16
+"""Bytes of the widest access. XLA aligns its buffers to more, and so does the layout those in scratch."""
+
 
 @frozen(slots=True)
 class Family:

@@ -13,8 +13,8 @@ from lowering.llvm.options import DEFAULTS, EmitOptions
 from lowering.llvm.prologue import alias_metadata
 from lowering.llvm.text import Module, Text
 from lowering.simt.code import KernelCode, Launch
-from lowering.simt.devices import GLOBAL, SHARED
-from lowering.simt.frame import BUFFER_ALIGNMENT, wait_for_block
+from lowering.simt.devices import BUFFER_ALIGNMENT, GLOBAL, SHARED
+from lowering.simt.frame import wait_for_block
 from lowering.simt.kernel import Kernel, new_module
 from lowering.simt.plan import plan_in_series
 from lowering.simt.series import BlockMemory, Filling

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from lowering.llvm.prologue import alias_metadata
 from lowering.llvm.types import MEMORY, REGISTER
-from lowering.simt.devices import GLOBAL, SHARED
-from lowering.simt.frame import BUFFER_ALIGNMENT
+from lowering.simt.devices import BUFFER_ALIGNMENT, GLOBAL, SHARED
 from lowering.simt.kernel import Kernel
 from lowering.simt.spans import FREE, SHARE, WORD, WORDS
 from qdtrace.ir.faults import may_fail

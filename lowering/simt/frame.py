@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lowering.llvm.addresses import MODULAR
 from lowering.llvm.frame import Frame
+from lowering.simt.devices import BUFFER_ALIGNMENT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from lowering.simt.devices import Device, Family
     from lowering.simt.plan import Plan
     from qdtrace.ir.program import Atom, Var
-
-BUFFER_ALIGNMENT = 16
-"""Bytes of the widest access. XLA aligns its buffers to more, and so does the layout those in scratch."""
 
 
 def wait_for_block(text: Text, family: Family) -> None:

@@ -14,8 +14,8 @@ from lowering.llvm.text import Module, Text
 from lowering.llvm.types import REGISTER
 from lowering.simt import approximations
 from lowering.simt.accumulation import accum, atomic, close_parts, emit_combine, open_parts
-from lowering.simt.devices import GLOBAL
-from lowering.simt.frame import BUFFER_ALIGNMENT, KernelFrame
+from lowering.simt.devices import BUFFER_ALIGNMENT, GLOBAL
+from lowering.simt.frame import KernelFrame
 from lowering.simt.grouping import early_loads
 from lowering.simt.loads_ahead import emit_for
 from lowering.simt.plan import COUNTER_AT

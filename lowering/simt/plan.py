@@ -151,9 +151,11 @@ def plan_task(task: Task, device: Device, block_dim: int | None = None) -> Plan:
     once = iterations is not None and iterations <= blocks * threads * group
     take_turns = bool(stacks.nbytes) and not (slot.parts or once)
     plan = Plan(facts, device, sums, slot, threads, blocks, group, iterations, apart, stacks, in_turns=take_turns)
-    in_spans = replace(plan, threads=wanted or _fewer_if_short(THREADS, iterations, device))
-    spans = plan_spans(in_spans)
-    return plan if spans is None else replace(in_spans, spans=spans)
+    if blocks or iterations is None:
+        return plan
+    threads = wanted or _fewer_if_short(THREADS, iterations, device)
+    spans = plan_spans(facts, sums, device, iterations, threads)
+    return plan if spans is None else replace(plan, threads=threads, spans=spans)
 
 
 def plan_in_series(task: Task, device: Device, threads: int) -> Plan:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from lowering.llvm.types import BYTES, MEMORY
 from lowering.plan.derived_facts import PartFacts
 from lowering.plan.span_parts import cut_spans
-from lowering.simt.frame import BUFFER_ALIGNMENT
+from lowering.simt.devices import BUFFER_ALIGNMENT
 from lowering.tables import round_up
 from qdtrace.frozen import frozen
 from qdtrace.ir.builder import Builder, emit_loop, ref_var, scalar_var
@@ -32,8 +32,10 @@ from qdtrace.ir.program import Eqn, Task, literal
 from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
+    from lowering.llvm.facts import TaskFacts
     from lowering.plan.span_parts import SpanParts
-    from lowering.simt.plan import Plan
+    from lowering.plan.sums import Sums
+    from lowering.simt.devices import Device
     from qdtrace.ir.program import Var
 
 BLOCK_BYTES = 48 << 10
@@ -108,19 +110,17 @@ class BlockSpans:
         return (self.span, *self.parts.kept)
 
 
-def plan_spans(plan: Plan) -> BlockSpans | None:
-    """Returns the parts of a task that gains by them, or None."""
-    facts, task = plan.facts, plan.facts.task
-    if task.kind != "range_for" or plan.blocks or plan.iterations is None:
+def plan_spans(facts: TaskFacts, sums: Sums, device: Device, iterations: int, threads: int) -> BlockSpans | None:
+    """Returns the parts of a task that gains by them, for a thread an iteration in blocks of `threads`, or None."""
+    task = facts.task
+    if task.kind != "range_for" or iterations < FEWEST * device.multiprocessors or facts.private_bytes > MOST_PRIVATE:
         return None
-    if plan.iterations < FEWEST * plan.device.multiprocessors or facts.private_bytes > MOST_PRIVATE:
-        return None
-    parts = cut_spans(task, facts.written, set(facts.accumulated) - plan.sums.own)
+    parts = cut_spans(task, facts.written, set(facts.accumulated) - sums.own)
     look = None if parts is None else facts.repeatable(task.body.eqns, (parts.first, parts.last))
     if parts is None or look is None:
         return None
     each = max(1, sum(BYTES[MEMORY[ref.dtype]] for ref in parts.kept))
-    left = BLOCK_BYTES - WORDS - 2 * _ends(parts, plan.threads) - BUFFER_ALIGNMENT * len(parts.kept)
+    left = BLOCK_BYTES - WORDS - 2 * _ends(parts, threads) - BUFFER_ALIGNMENT * len(parts.kept)
     span = ref_var(parts.first.dtype, (2,), "span")
     shared = (span, *parts.kept)
 
@@ -128,13 +128,13 @@ def plan_spans(plan: Plan) -> BlockSpans | None:
         return None if made is None else PartFacts(made, facts, parts.origins, shared)
 
     def over_threads(made: Task | None) -> PartFacts | None:
-        return None if made is None else part(positions_of_threads(made, span, plan.threads))
+        return None if made is None else part(positions_of_threads(made, span, threads))
 
     rows = part(parts.rows)
     assert rows is not None
-    most = min(POSITIONS * plan.threads, left // each)
+    most = min(POSITIONS * threads, left // each)
     before, after = over_threads(parts.before), over_threads(parts.after)
-    return BlockSpans(parts, look, span, before, rows, after, most, plan.threads)
+    return BlockSpans(parts, look, span, before, rows, after, most, threads)
 
 
 def _ends(parts: SpanParts, threads: int) -> int:
