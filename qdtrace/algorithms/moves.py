@@ -44,7 +44,7 @@ class Move:
         self.rows, self.n = source.shape[:2]
         self.width, self.digits = target.shape[2] if target.ndim == 3 else 1, 1 << digit.width
         self.word_type = target.dtype if target.ndim == 3 else digit.unsigned
-        self.length = min(length_of(target, self.word_type), self.n)
+        self.length = min(length_of(self.width, self.word_type), self.n)
         self.parts = -(-self.n // self.length)
         self.counts, self.places = (empty((self.rows, self.parts, self.digits), jnp.int32) for _ in range(2))
 
@@ -97,9 +97,9 @@ class Move:
                         put(self.target, r, to + e, k, own[(first + e) * width + k])
 
 
-def length_of(target: Any, word: Any) -> int:
-    """Returns the elements of a part: how many a cache holds, with their places if a row has two words."""
-    return PART_BYTES // ((target.shape[2] if target.ndim == 3 else 1) * jnp.dtype(word).itemsize)
+def length_of(width: int, word: Any) -> int:
+    """Returns the elements of a part: how many of so many words a cache holds."""
+    return PART_BYTES // (width * jnp.dtype(word).itemsize)
 
 
 def word_of(source: Any, r: Any, j: Any, digit: Digit | SpreadDigit, word_type: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Long sorts and running totals of JAX between loops: by tasks on a CPU, where XLA takes four times as long and more.
+"""Sorts of many keys and long running totals of JAX between loops: tasks on a CPU, where XLA takes four times as long.
 
 `compose/by_xla` finds them, and knows this module by name alone. Elsewhere they stay what they are for XLA.
 """

@@ -1,8 +1,8 @@
 """A stable radix sort of rows as tasks: a digit a pass, from the last one to the first (`moves`).
 
 Buffers hold the bits of keys, and beside them the place that each came from if that is wanted. Digits are those of an
-unsigned number in the order of keys (`ordered_bits`). Long rows are sorted by their first digit if its keys fit a cache
-(`first_digit`); the passes then have nothing to do.
+unsigned number in the order of keys (`ordered_bits`). Rows that a cache holds are sorted there (`in_cache`). Long ones
+are sorted by their first digit if its keys fit a cache (`first_digit`); the passes then have nothing to do.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from jax import lax
 
 from qdtrace.algorithms.digits import Digit, unsigned_of
 from qdtrace.algorithms.first_digit import FIRST_BITS, by_first_digit, is_long
-from qdtrace.algorithms.moves import Move
+from qdtrace.algorithms.in_cache import sort_short
+from qdtrace.algorithms.moves import Move, length_of
 from qdtrace.algorithms.spread import spread_digit
 from qdtrace.api import jit
 from qdtrace.trace.allocation import empty
@@ -33,19 +34,21 @@ def _sort(keys: Any, *, ordered: bool, bits: int | None) -> list[Any]:
         ordered: whether places are wanted.
         bits: keys are integers of so many bits, not negative; None for any keys.
     """
+    unsigned = unsigned_of(keys.dtype)
+    word = jnp.promote_types(unsigned, jnp.uint32) if ordered else unsigned
+    if keys.shape[1] <= length_of(1 + ordered, word):
+        return sort_short(keys, ordered=ordered, bits=bits)
     whole = 8 * keys.dtype.itemsize
     wanted = whole if bits is None else bits
     passes = -(-wanted // DIGIT_BITS)
     starts = [k * wanted // passes for k in range(passes + 1)]
-    unsigned = unsigned_of(keys.dtype)
-    word = jnp.promote_types(unsigned, jnp.uint32) if ordered else unsigned
     buffers = [empty((*keys.shape, 1 + ordered), word) for _ in range(min(passes - (not ordered), 2))]
     out = empty(keys.shape, keys.dtype)
     order = unsigned if bits is not None else keys.dtype
     limit_of_keys = bits if wanted < whole else None
     last = buffers[(passes - 1) % 2] if ordered else out
     is_done = None
-    if passes > 2 and not ordered and is_long(keys.shape[1], last, word):  # with places it takes as long
+    if passes > 2 and not ordered and is_long(keys.shape[1], word):  # with places it takes as long
         if order == unsigned:
             digit = Digit(order, unsigned, wanted - FIRST_BITS, FIRST_BITS)
         else:

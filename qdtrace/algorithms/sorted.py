@@ -1,7 +1,7 @@
 """`qd_sorted`, the primitive behind `qd.sort`: keys sorted along their last axis and, on request, where they came from.
 
-On a CPU long rows are tasks of this package (`radix`), all else is XLA's sort. The derivative moves tangents with their
-keys; a mapped axis is one more axis of rows.
+On a CPU all but a few keys are sorted by tasks of this package (`radix`), all else by XLA. The derivative moves
+tangents with their keys; a mapped axis is one more axis of rows.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 sorted_p = compat.Primitive("qd_sorted")
 sorted_p.multiple_results = True
-LEAST = 1 << 12
-"""Elements of a row from which on tasks are faster than XLA's sort."""
+SHORTEST, LEAST = 1 << 6, 1 << 10
+"""Elements of a row, and of all rows, from which on tasks are worth their compilation: XLA's sort takes ten times as
+long."""
 
 
 def sorted_keys(keys: jax.Array, *, ordered: bool, bits: int | None = None) -> list[jax.Array]:
@@ -47,7 +48,7 @@ def _by_xla(keys: Any, *, ordered: bool, bits: int | None, plain: bool) -> list[
 
 
 def _by_tasks(keys: Any, *, ordered: bool, bits: int | None, plain: bool) -> list[Any]:
-    if keys.shape[-1] < LEAST or keys.size == 0:
+    if keys.shape[-1] < SHORTEST or keys.size < LEAST:
         return _by_xla(keys, ordered=ordered, bits=bits, plain=plain)
     rows = keys.reshape(prod(keys.shape[:-1]), keys.shape[-1])
     is_bool = keys.dtype == jnp.bool_

@@ -23,8 +23,8 @@ def sort(keys: Any, /, *values: Any, bits: int | None = None) -> Any:
     The sort is stable, and its result the same in each run. Floats are ordered as by `jnp.sort`: NaN is behind all
     other numbers, zeros of either sign are equal; numbers below the smallest normal one keep their order, too. It may
     stand wherever JAX functions may: under `jax.jit`, between the loops of a `qd.jit` function, in lanes. Derivatives
-    go with the elements; `jax.vmap` sorts rows. On a CPU keys of 4096 or more elements are sorted by digits, on all
-    threads; fewer, and those on a GPU, by XLA.
+    go with the elements; `jax.vmap` sorts rows. On a CPU 1024 keys or more, of one row or of several of 64 or more, are
+    sorted by digits, rows and long rows on all threads; fewer, and those on a GPU, by XLA.
 
     >>> qd.sort(jnp.array([3, 1, 2]))
     Array([1, 2, 3], dtype=int32)

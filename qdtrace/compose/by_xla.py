@@ -1,8 +1,9 @@
-"""Array code between loops that XLA runs, but for long sorts and running totals."""
+"""Array code between loops that XLA runs, but for sorts of many keys and long running totals."""
 
 from __future__ import annotations
 
 import importlib
+from math import prod
 from typing import TYPE_CHECKING
 
 import jax
@@ -28,14 +29,18 @@ if TYPE_CHECKING:
     from qdtrace.trace.compat import JaxprEqn
 
 
-_LONG = {"sort": ("dimension", 1 << 17), "cumsum": ("axis", 1 << 14)}
-"""Axes and their least lengths, for which tasks of `qdtrace.algorithms` are worth the longer compilation on a CPU."""
+_LONG = {"sort": ("dimension", 1 << 6, 1 << 12), "cumsum": ("axis", 1 << 14, 1 << 14)}
+"""Axes, their least lengths, and the least sizes for which tasks of `qdtrace.algorithms` are worth the longer
+compilation on a CPU."""
 
 
 def is_long(eqn: JaxprEqn) -> bool:
     """Returns whether an equation sorts or adds up along a long axis."""
-    axis, least = _LONG.get(eqn.primitive.name, ("", 0))
-    return bool(axis) and eqn.invars[0].aval.shape[eqn.params[axis]] >= least
+    axis, length, size = _LONG.get(eqn.primitive.name, ("", 0, 0))
+    if not axis:
+        return False
+    shape = eqn.invars[0].aval.shape
+    return shape[eqn.params[axis]] >= length and prod(shape) >= size
 
 
 def by_xla(stager: Stager, eqn: JaxprEqn) -> None:

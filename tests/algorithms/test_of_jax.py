@@ -1,4 +1,4 @@
-"""Long sorts and running totals of JAX between loops are tasks on a CPU, with the results and derivatives of JAX."""
+"""Sorts of many keys and long running totals of JAX between loops are tasks on a CPU, with its results, derivatives."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ import pytest
 from jax import lax
 
 import qdtrace as qd
-from qdtrace.algorithms.sorted import LEAST
 from qdtrace.compose import by_xla
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LENGTH = LEAST + 77
+LENGTH = 4173
 DRAW = np.random.default_rng(0)
 SPECIAL = [np.nan, -np.nan, 0.0, -0.0, np.inf, -np.inf, 1.0, 1.0]
 SORTS: dict[str, Callable[[Any], Any]] = {
@@ -25,6 +24,7 @@ SORTS: dict[str, Callable[[Any], Any]] = {
     "argsort": jnp.argsort,
     "descending": lambda x: jnp.argsort(x, descending=True),
     "columns": lambda x: jnp.sort(jnp.stack([x, x[::-1]], 1), axis=0),
+    "rows": lambda x: jnp.argsort(jnp.concatenate([x, x])[:8000].reshape(80, 100), axis=1),
     "pairs": lambda x: lax.sort((x, jnp.arange(x.size), x[::-1]), num_keys=1),
     "in a function": jax.jit(lambda x: x[jnp.argsort(x)] + jnp.flip(jnp.sort(x))),
 }
@@ -37,7 +37,7 @@ TOTALS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_xla, "_LONG", {"sort": ("dimension", LENGTH), "cumsum": ("axis", LENGTH)})
+    monkeypatch.setattr(by_xla, "_LONG", {"sort": ("dimension", 64, LENGTH), "cumsum": ("axis", LENGTH, LENGTH)})
 
 
 def between_loops(f: Callable[[Any], Any]) -> Any:
@@ -117,6 +117,7 @@ def test_what_is_short_or_has_no_task_is_left_to_xla() -> None:
     x = jnp.zeros(LENGTH)
     for f in (
         lambda x: jnp.sort(x[1:]),
+        lambda x: jnp.sort(jnp.zeros((200, 63)) + x[0], axis=1),
         lambda x: jnp.cumsum(x[1:]),
         lambda x: jnp.cumsum(x.astype(jnp.float16)),
         lambda x: jnp.cumsum(x[:, None] + jnp.zeros(2), axis=0),

@@ -66,6 +66,31 @@ def test_digits_sort_every_bit_pattern(dtype: str) -> None:
     require_sorted(dtype, 999)
 
 
+@pytest.mark.full
+@pytest.mark.sample(9, full=3)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_digits_sort_parts_of_a_row(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moves, "PART_BYTES", 1024)
+    require_sorted(dtype, 1003)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("dtype", ["uint32", "float32", "int8", "bfloat16"])
+@pytest.mark.parametrize("bits", [0, 1, 7, 11, 12, 22, 23, 31, 32])
+def test_keys_that_differ_in_so_many_bits(dtype: str, bits: int) -> None:
+    """Rows that a cache holds are sorted by the bits in which their keys differ: by none, some, or all."""
+    size = np.dtype(jnp.dtype(dtype)).itemsize
+    rng = np.random.default_rng(bits)
+    words = rng.integers(0, 1 << min(bits, 8 * size), (3, 77), dtype=np.uint64) + rng.integers(0, 1 << 8 * size)
+    keys = words.astype(f"uint{8 * size}").view(jnp.dtype(dtype))
+    found, places = sort_rows(jnp.asarray(keys), ordered=True, bits=None)
+    (alone,) = sort_rows(jnp.asarray(keys), ordered=False, bits=None)
+    for row, one, place, other in zip(keys, found, places, alone, strict=True):
+        np.testing.assert_array_equal(place, by_numpy(row))
+        for made in (one, other):
+            np.testing.assert_array_equal(plain(np.asarray(made)), plain(row)[by_numpy(row)])
+
+
 def first_digits(shape: tuple[int, ...], kind: str, dtype: str, rng: np.random.Generator) -> Any:
     """Keys whose first digits are spread, are often one, are as many as just fit a cache or one more, or all one."""
     keys = rng.integers(0, 1 << 32, shape, dtype=np.uint32)
@@ -269,7 +294,7 @@ def test_between_the_loops_of_a_program() -> None:
         (KEYS + 1j, (), None, "needs bools, integers or floats, got complex64"),
         (np.zeros((2, 3)), (), None, r"needs an array with one axis, got shape \(2, 3\)"),
         (np.float32(1), (), None, r"needs an array with one axis, got shape \(\)"),
-        (KEYS, (np.zeros(3),), None, r"a first axis as long as the keys \(4173\), got shape \(3,\)"),
+        (KEYS, (np.zeros(3),), None, rf"a first axis as long as the keys \({len(KEYS)}\), got shape \(3,\)"),
         (KEYS, (1.0,), None, r"got shape \(\)"),
         (np.arange(3), (), 0, "bits= of qd.sort needs 1 to 31, got 0"),
         (np.arange(3), (), 32, "bits= of qd.sort needs 1 to 31, got 32"),
