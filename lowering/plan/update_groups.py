@@ -1,4 +1,4 @@
-"""Groups of updates of a shared array that are made together, planned for a block before its text is written.
+"""Groups of updates of an array that are made together, planned for a block before its text is written.
 
 Components of one element, `f[a, 0]` and `f[a, 1]`, that are accumulated one after another form a group, which ends at
 control flow. A group is emitted before the first equation that cannot join it.
@@ -15,10 +15,10 @@ from lowering.plan.sums import Where
 from qdtrace.frozen import frozen
 from qdtrace.ir.memory import indices_of, reference
 from qdtrace.ir.primitives import ACCUM
-from qdtrace.ir.program import Literal, is_global, ref_type
+from qdtrace.ir.program import Literal, is_global, literal, ref_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from lowering.plan.sums import Sums
     from qdtrace.ir.program import Atom, Eqn, Var
@@ -46,6 +46,13 @@ class UpdateGroup:
     def of(eqn: Eqn) -> UpdateGroup:
         """Returns a group of one accumulation."""
         return UpdateGroup(reference(eqn), eqn.params["op"], indices_of(eqn), (eqn.invars[1],), eqn)
+
+    def alone(self) -> Iterator[UpdateGroup]:
+        """Yields a group for each component."""
+        *row, first = self.indices
+        for k, value in enumerate(self.values):
+            index = literal(int(first.value) + k, first.dtype) if k and isinstance(first, Literal) else first
+            yield replace(self, indices=(*row, index), values=(value,))
 
     @property
     def component(self) -> int | None:
@@ -78,24 +85,26 @@ class UpdateGroup:
         return self.component is not None and other.component == self.component + len(self.values)
 
 
-def group_updates(sums: Sums, eqns: Iterable[Eqn]) -> list[tuple[UpdateGroup, ...]]:
-    """Returns the groups that are emitted before each equation, and at the end."""
+def group_updates(
+    sums: Sums, eqns: Iterable[Eqn], wanted: Collection[Where] = (Where.SHARED,)
+) -> list[tuple[UpdateGroup, ...]]:
+    """Returns the groups of sums that are kept in wanted ways: those emitted before each equation, and at the end."""
     steps: list[tuple[UpdateGroup, ...]] = []
     open_: dict[Var, UpdateGroup] = {}
     for eqn in eqns:
         if eqn.primitive.structured:
             steps.append(tuple(open_.values()))
             open_.clear()
-        elif _is_grouped(sums, eqn):
+        elif _is_grouped(sums, eqn, wanted):
             steps.append(_add(open_, UpdateGroup.of(eqn)))
         else:
             steps.append(())
     return [*steps, tuple(open_.values())]
 
 
-def _is_grouped(sums: Sums, eqn: Eqn) -> bool:
-    """Returns whether an equation accumulates into a shared array that the task accesses in no other way."""
-    return eqn.primitive is ACCUM and is_global(eqn.invars[0]) and sums.where(eqn) is Where.SHARED
+def _is_grouped(sums: Sums, eqn: Eqn, wanted: Collection[Where]) -> bool:
+    """Returns whether an equation accumulates into an array that the task accesses in no other way."""
+    return eqn.primitive is ACCUM and is_global(eqn.invars[0]) and sums.where(eqn) in wanted
 
 
 def _add(open_: dict[Var, UpdateGroup], one: UpdateGroup) -> tuple[UpdateGroup, ...]:

@@ -13,8 +13,7 @@ from lowering.llvm.types import REGISTER
 from lowering.plan.update_groups import group_updates
 from lowering.simd import checks, control, memory, private
 from lowering.simd.accumulation.atomic import atomic
-from lowering.simd.accumulation.rules import accum
-from lowering.simd.accumulation.shared import update
+from lowering.simd.accumulation.rules import GROUPED, accum, update_group
 from lowering.simd.inner.emit import emit_for
 from lowering.simd.interleave import plan_stores, settle_stores
 from lowering.simd.pieces import count_pieces
@@ -128,7 +127,7 @@ def emit_eqns(f: LaneFrame, eqns: Sequence[Eqn]) -> None:
 def _emit_whole(f: LaneFrame, eqns: Sequence[Eqn]) -> None:
     table = SCALAR_RULES if f.is_scalar else LANE_RULES
     *steps, end = plan_stores(f, eqns)
-    *updates, last = group_updates(f.accumulators.plan.sums, eqns)
+    *updates, last = group_updates(f.accumulators.plan.sums, eqns, GROUPED)
     around, f.pieces = f.pieces, count_pieces(f, eqns)
     for eqn, step, groups in zip(eqns, steps, updates, strict=True):
         f.step = step
@@ -136,11 +135,11 @@ def _emit_whole(f: LaneFrame, eqns: Sequence[Eqn]) -> None:
         if eqn.primitive.structured:
             settle_stores(f)
         for group in groups:
-            update(f, group)
+            update_group(f, group)
         table[eqn.primitive.name](f, eqn)
         after(f, eqn)
     f.step = end
     settle_stores(f)
     for group in last:
-        update(f, group)
+        update_group(f, group)
     f.pieces = around

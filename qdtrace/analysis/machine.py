@@ -33,7 +33,7 @@ class AccumulationLimits:
     """Largest number of elements of a buffer that are summed in registers."""
     chunk_bytes: int = 1 << 18
     """Bytes of privatised copies that a chunk of iterations may have."""
-    lane_bytes: int = 1 << 16
+    lane_bytes: int = 1 << 14
     """Bytes of privatised copies that the lanes of a chunk may have together."""
     copy_work: int = 4
     """Smallest number of operations of a task per element and copy at which another copy pays."""

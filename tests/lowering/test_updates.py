@@ -43,9 +43,11 @@ def rows_for(columns: int, dtype: DType) -> int:
     return CPU.accumulation.chunk_bytes // (columns * dtype.itemsize) + 3
 
 
-def records(columns: int, dtype: DType = F32, op: str = "add", last: int | None = None) -> Program:
+def records(
+    columns: int, dtype: DType = F32, op: str = "add", last: int | None = None, rows: int | None = None
+) -> Program:
     """out[place[i], c] op= x[i, c] for the columns c below `last`."""
-    shape = (rows_for(columns, dtype), columns)
+    shape = (rows or rows_for(columns, dtype), columns)
     place, x, out = ref_var(I32, (N,), "place"), ref_var(dtype, (N, columns), "x"), ref_var(dtype, shape, "out")
 
     def body(b: Builder, i: Var) -> None:
@@ -101,6 +103,54 @@ def test_other_operations(op: str, dtype: DType):
     made = records(3, dtype, op)
     place, x, start = given(made, spread=400)
     agrees(made, [place, np.maximum(x, 1), start])
+
+
+def of_few_rows(columns: int, dtype: DType = F32, op: str = "add", rows: int = 9) -> Program:
+    """Records of an array that chunks have copies of, also from the second column on, backward, and in a branch."""
+    place, x, out = ref_var(I32, (N,), "place"), ref_var(dtype, (N, columns), "x"), ref_var(dtype, (rows, columns), "out")
+
+    def body(b: Builder, i: Var) -> None:
+        at = b.load(place, i)
+        values = [b.load(x, i, i32(c)) for c in range(columns)]
+
+        def update(columns: range) -> None:
+            for c in columns:
+                b.accum(out, values[c], at, i32(c), op=op)
+
+        update(range(columns))
+        branch(b, b("eq", b("rem", i, i32(3)), i32(0)), lambda: update(range(columns)))
+        update(range(1, columns))
+        update(range(columns)[::-1])
+        loop(b, i32(0), b("rem", i, i32(3)), i32(1), [], lambda _: update(range(columns)))
+
+    return program([place, x, out], task(N, body), [out])
+
+
+@pytest.mark.full
+@pytest.mark.sample(5, full=4)
+@pytest.mark.parametrize("columns", [1, 2, 3, 4, 5, 7, 8, 9])
+@pytest.mark.parametrize("dtype", [F32, F64, I32, DType.u32, DType.i64, DType.i16, DType.f16, DType.bf16], ids=str)
+def test_rows_of_copies(columns: int, dtype: DType):
+    for rows in (9, 300 // columns):
+        made = of_few_rows(columns, dtype, rows=rows)
+        place, x, start = given(made, spread=min(rows, 50), most=2)
+        agrees(made, [place % rows, x, start], vectors=(None, 2))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("op", ["mul", "min", "max"])
+@pytest.mark.parametrize("dtype", [F32, DType.u32], ids=str)
+def test_other_operations_of_copies(op: str, dtype: DType):
+    made = of_few_rows(3, dtype, op)
+    place, x, start = given(made)
+    agrees(made, [place % 9, np.maximum(x, 1) if op != "mul" else np.ones_like(x), start])
+
+
+def test_components_of_a_copy_are_updated_together():
+    text = text_of(records(3, rows=40))
+    assert "fadd contract <2 x float>" in text
+    assert "<2 x float>" not in text_of(records(1, rows=40))
+    assert "add <4 x i32>" in text_of(records(4, I32, rows=40))
 
 
 @pytest.mark.full

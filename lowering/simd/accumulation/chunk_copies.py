@@ -14,6 +14,7 @@ from lowering.llvm.combining import combine, updated
 from lowering.llvm.descriptions import GlobalMemory
 from lowering.llvm.memory import from_memory, load_scalar, store_scalar, to_memory
 from lowering.llvm.types import BYTES, MEMORY
+from lowering.simd.accumulation.components import side_by_side, update_components
 from lowering.simd.accumulation.elements import clear_elements, load_elements, store_elements
 from lowering.simd.accumulation.lanes import active_or_identity, reduce_lanes
 from lowering.simd.accumulation.slots import in_slot
@@ -26,8 +27,9 @@ from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
     from lowering.plan.sums import Part
+    from lowering.plan.update_groups import UpdateGroup
     from lowering.simd.frame import LaneFrame
-    from qdtrace.ir.program import Atom, Var
+    from qdtrace.ir.program import Atom
 
 UNROLL = 8
 """Unrolling of the loop over lanes, shared by all such loops of a task: a tenth faster, at the price of code."""
@@ -73,12 +75,21 @@ def _merge_lanes(f: LaneFrame, part: Part, copy: ChunkCopy, slot: GlobalMemory) 
         store_elements(f, f.scalar, slot, k, total)
 
 
-def into_chunk_copy(f: LaneFrame, ref: Var, indices: tuple[Atom, ...], op: str, value: Atom) -> None:
+def into_chunk_copy(f: LaneFrame, group: UpdateGroup) -> None:
     """Accumulates the values of active lanes into the copy."""
-    copy = f.accumulators.copies[ref]
+    copy = f.accumulators.copies[group.ref]
+    if len(group.values) > 1:
+        address = locate(f, copy.memory, group.indices) if copy.count == 1 and not f.is_scalar else None
+        if address is None or address.stride in (0, 1):
+            for one in group.alone():
+                into_chunk_copy(f, one)
+        else:
+            _lane_after_lane(f, copy, address, group)
+        return
+    op, (value,) = group.op, group.values
     memory = copy.memory
     d = memory.type.dtype
-    address = locate(f, memory, (*indices, _ZERO) if copy.count > 1 else indices)
+    address = locate(f, memory, (*group.indices, _ZERO) if copy.count > 1 else group.indices)
     if f.is_scalar:
         _into_element(f, memory, address, op, f.scalar_of(value))
     elif address.stride == 0 and copy.count == f.width:
@@ -91,7 +102,7 @@ def into_chunk_copy(f: LaneFrame, ref: Var, indices: tuple[Atom, ...], op: str, 
         assert lanes is not None
         store_lanes(f, memory, address, lanes)
     else:
-        _lane_after_lane(f, copy, address, op, value)
+        _lane_after_lane(f, copy, address, group)
 
 
 def _into_element(f: LaneFrame, memory: GlobalMemory, address: Address, op: str, value: str) -> None:
@@ -108,30 +119,35 @@ def _into_all_lanes(f: LaneFrame, memory: GlobalMemory, address: Address, op: st
     store_elements(f, f.vector, here, "0", total)
 
 
-def _lane_after_lane(f: LaneFrame, copy: ChunkCopy, address: Address, op: str, value: Atom) -> None:
-    """Accumulates lane after lane. Inactive lanes update spare elements, so no branch is needed."""
-    text, memory = f.text, copy.memory
+def _lane_after_lane(f: LaneFrame, copy: ChunkCopy, address: Address, group: UpdateGroup) -> None:
+    """Accumulates lane after lane, all components of one. Inactive lanes update spare elements, without a branch."""
+    text, memory, many = f.text, copy.memory, len(group.values)
     d, total = memory.type.dtype, f.width * f.vectors
     kind = MEMORY[d]
-    places, values = text.slot(f"[{total} x i32]"), text.slot(f"[{total} x {kind}]")
+    places, values = text.slot(f"[{total} x i32]"), text.slot(f"[{total * many} x {kind}]")
     for v in range(f.vectors):
-        text.do(f"store {f.lanes.of('i32')} {_elements(f, copy, address, v)}, ptr {_ahead(f, places, 'i32', v)}")
-        raw = to_memory(f.vector, d, f.vector_of(value, v))
-        text.do(f"store {f.lanes.of(kind)} {raw}, ptr {_ahead(f, values, kind, v)}")
+        text.do(f"store {f.lanes.of('i32')} {_elements(f, copy, address, v, many)}, ptr {_ahead(f, places, 'i32', v)}")
+        raw = [to_memory(f.vector, d, f.vector_of(value, v)) for value in group.values]
+        for k, record in enumerate(side_by_side(f, kind, raw)):
+            text.do(f"store {f.lanes.of(kind)} {record}, ptr {_ahead(f, values, kind, v * many + k)}")
     places_named = sum(len(f.facts.effects.get(ref, ())) for ref in f.accumulators.copies)
     with text.counted("0", str(total), 1, max(1, UNROLL // places_named)) as lane:
         element = text.op(f"load i32, ptr {text.op(f'getelementptr i32, ptr {places}, i64 {lane}')}")
-        raw = text.op(f"load {kind}, ptr {text.op(f'getelementptr {kind}, ptr {values}, i64 {lane}')}")
+        given = text.op(f"getelementptr {f'[{many} x {kind}]' if many > 1 else kind}, ptr {values}, i64 {lane}")
         pointer = text.op(f"getelementptr {kind}, ptr {memory.pointer}, i32 {element}")
-        _into_element(f, memory, Address(pointer, 0), op, from_memory(f.scalar, d, raw))
+        if many > 1:
+            update_components(f, memory, group.op, (pointer, given), many)
+        else:
+            raw_value = text.op(f"load {kind}, ptr {given}")
+            _into_element(f, memory, Address(pointer, 0), group.op, from_memory(f.scalar, d, raw_value))
 
 
 def _ahead(f: LaneFrame, pointer: str, kind: str, v: int) -> str:
     return f.text.op(f"getelementptr {f.lanes.of(kind)}, ptr {pointer}, i64 {v}") if v else pointer
 
 
-def _elements(f: LaneFrame, copy: ChunkCopy, address: Address, v: int) -> str:
-    """Returns the element numbers in the copy for vector v."""
+def _elements(f: LaneFrame, copy: ChunkCopy, address: Address, v: int, many: int) -> str:
+    """Returns the element numbers in the copy for vector v, of the first of so many components."""
     o, i32, memory = f.vector, f.lanes.of("i32"), copy.memory
     if address.offsets is not None:
         found = (
@@ -146,7 +162,8 @@ def _elements(f: LaneFrame, copy: ChunkCopy, address: Address, v: int) -> str:
         numbers = f.lanes.sequence("i32", [k % copy.count for k in range(f.width)])
         found = o.binary("add", i32, found, numbers)
     if f.mask.vectors is not None:
-        found = o.select(f.mask.vectors[v], i32, found, f.lanes.range("i32", memory.type.size))
+        spare = f.lanes.range("i32", memory.type.size, 1 if many == 1 else 0)
+        found = o.select(f.mask.vectors[v], i32, found, spare)
     return found
 
 

@@ -33,8 +33,6 @@ def accum(f: LaneFrame, eqn: Eqn) -> None:
     match Where.OWN if is_local(ref) else f.accumulators.plan.sums.where(eqn):
         case Where.REGISTERS:
             into_register(f, (ref, indices), op, value)
-        case Where.COPY:
-            into_chunk_copy(f, ref, indices, op, value)
         case Where.OWN:
             address = locate(f, f.globals[ref], indices)
             settle_stores(f)
@@ -42,8 +40,20 @@ def accum(f: LaneFrame, eqn: Eqn) -> None:
         case Where.ATOMIC:
             settle_stores(f)
             update(f, UpdateGroup.of(eqn))
-        case Where.SHARED:  # made with its group
+        case Where.COPY | Where.SHARED:  # made with its group
             pass
+
+
+GROUPED = (Where.COPY, Where.SHARED)
+"""Ways to keep sums for which components are updated together."""
+
+
+def update_group(f: LaneFrame, group: UpdateGroup) -> None:
+    """Emits the accumulations of a group."""
+    if f.accumulators.plan.sums.where(group.last) is Where.COPY:
+        into_chunk_copy(f, group)
+    else:
+        update(f, group)
 
 
 def open_accumulators(f: LaneFrame, constant: str, *, clear: bool = True) -> None:

@@ -15,14 +15,12 @@ from lowering.llvm.addresses import ahead
 from lowering.llvm.atomics import atomic_scalar, exchange_record
 from lowering.llvm.combining import combine
 from lowering.llvm.memory import load_scalar, store_scalar
-from lowering.llvm.ops import Ops
 from lowering.llvm.private import from_private, to_private
 from lowering.llvm.types import BYTES, MEMORY, PRIVATE
-from lowering.llvm.vectors import Lanes
+from lowering.simd.accumulation.components import side_by_side, update_components, wide
 from lowering.simd.accumulation.exclusive import update_own
 from lowering.simd.accumulation.lanes import active_or_identity, each_active, reduce_lanes
 from lowering.simd.addresses import lane_pointers, locate
-from lowering.simd.interleave import pick
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +66,7 @@ def _scalar(f: LaneFrame, memory: GlobalMemory, group: UpdateGroup, pointer: str
         for k, atom in enumerate(group.values):
             f.text.do(f"store {kind} {f.scalar_of(atom)}, ptr {ahead(f, kind, values, k)}")
         plain, locked = (
-            lambda: _plain_components(f, memory, group, pointer, values),
+            lambda: update_components(f, memory, group.op, (pointer, values), len(group.values)),
             lambda: _locked_components(f, memory, group, pointer, values),
         )
     _choose(f, plain, locked)
@@ -87,8 +85,10 @@ def _lanes(f: LaneFrame, memory: GlobalMemory, group: UpdateGroup, address: Addr
         target = text.op(f"load ptr, ptr {lane_of(pointers, 'ptr', lane)}")
         given = lane_of(values, f"[{many} x {kind}]", lane)
         if many > 1:
-            make = _locked_components if locked else _plain_components
-            make(f, memory, group, target, given)
+            if locked:
+                _locked_components(f, memory, group, target, given)
+            else:
+                update_components(f, memory, group.op, (target, given), many)
             return
         value = from_private(f.scalar, d, text.op(f"load {kind}, ptr {given}"))
         _element(f, memory, group.op, target, value, locked)
@@ -96,9 +96,7 @@ def _lanes(f: LaneFrame, memory: GlobalMemory, group: UpdateGroup, address: Addr
     for v in range(f.vectors):
         text.do(f"store {f.lanes.of('ptr')} {lane_pointers(f, address, MEMORY[d], v)}, ptr {pointers}")
         spelled = [to_private(f.vector, d, f.vector_of(value, v)) for value in group.values]
-        for k in range(many):
-            wanted = [e % many * width + e // many for e in range(k * width, (k + 1) * width)]
-            raw = spelled[0] if many == 1 else pick(f, kind, spelled, wanted)
+        for k, raw in enumerate(side_by_side(f, kind, spelled)):
             text.do(f"store {f.lanes.of(kind)} {raw}, ptr {ahead(f, kind, values, k * width)}")
         _each_lane(f, v, lambda lane: one(lane, locked=False), one)
 
@@ -143,31 +141,13 @@ def _element(f: LaneFrame, memory: GlobalMemory, op: str, pointer: str, value: s
 # Components of a group together
 
 
-def _wide(f: LaneFrame, count: int) -> Ops:
-    return Ops(f.text, Lanes(count), f.target, f.scalar.fast_math)
-
-
-def _plain_components(f: LaneFrame, memory: GlobalMemory, group: UpdateGroup, target: str, values: str) -> None:
-    """Emits plain updates of the components from `target` on by the values from `values` on."""
-    text, d, many = f.text, group.ref.dtype, len(group.values)
-    kind, size, k = MEMORY[d], BYTES[MEMORY[d]], 0
-    while k < many:
-        count = next(n for n in (4, 2, 1) if n <= many - k)
-        o = _wide(f, count)
-        at, given = ahead(f, kind, target, k), ahead(f, kind, values, k)
-        old = text.op(f"load {o.type(d)}, ptr {at}, align {size}{memory.alias}")
-        new = combine(o, group.op, d, old, text.op(f"load {o.type(d)}, ptr {given}, align {size}"))
-        text.do(f"store {o.type(d)} {new}, ptr {at}, align {size}{memory.alias}")
-        k += count
-
-
 def _locked_components(f: LaneFrame, memory: GlobalMemory, group: UpdateGroup, target: str, values: str) -> None:
     """Emits atomic updates of the components from `target` on by the values from `values` on."""
     text, d, many = f.text, group.ref.dtype, len(group.values)
     kind, size = MEMORY[d], BYTES[MEMORY[d]]
 
     def together(at: str, given: str, count: int) -> None:
-        o = _wide(f, count)
+        o = wide(f, count)
         value = text.op(f"load {o.type(d)}, ptr {given}, align {size}")
         exchange_record(f, o, d, memory, at, lambda old: combine(o, group.op, d, old, value))
 
