@@ -107,8 +107,9 @@ done:
 }}
 """
 _names = itertools.count()
-_pool = ThreadPoolExecutor(_MOST_THREADS)
 _libc = ctypes.CDLL(None)
+# A thread has the floating point modes of the one that starts it, and calls of XLA take small numbers for zeros.
+_pool = ThreadPoolExecutor(_MOST_THREADS, initializer=lambda: _libc.fesetenv(ctypes.c_void_p(-1)))
 _kept: list[object] = []
 
 
