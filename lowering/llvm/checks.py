@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from lowering.llvm.types import REGISTER
 from lowering.tables import FAILED, FAILURE, FAILURE_BITS, FIELD
-from qdtrace.ir.faults import ITERATION
+from qdtrace.ir.faults import told_in_a_word
 from qdtrace.ir.primitives import CHECK
 
 if TYPE_CHECKING:
@@ -66,8 +66,11 @@ def check(f: Frame, eqn: Eqn) -> None:
     bad = f.text.op(f"xor i1 {f.scalar_of(eqn.invars[0])}, true")
     told = eqn.invars[1:]
     with failing(f, f.where_active(bad)):
-        if f.failure and str(eqn.params.get("told", "")).startswith(ITERATION):
-            report(f, eqn, lambda: f.scalar.cast("sext", REGISTER[told[0].dtype], f.scalar_of(told[0]), "i64"))
+        number = told_in_a_word(eqn) if f.failure else None
+        if number is not None:
+            one = told[number]
+            widening = "sext" if one.dtype.is_signed else "zext"
+            report(f, eqn, lambda: f.scalar.cast(widening, REGISTER[one.dtype], f.scalar_of(one), "i64"))
         elif told and not f.failure:
             words = told_words(f.text, [a.dtype for a in told], [f.scalar_of(a) for a in told])
             require_told(f)

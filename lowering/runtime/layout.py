@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from lowering.plan.renewal import renewals, sources_of
 from lowering.tables import CACHE_LINE, round_up
 from qdtrace.frozen import frozen
-from qdtrace.ir.faults import checks_of, fault_of, largest_private, must_run
+from qdtrace.ir.faults import checks_of, fault_of, largest_private, must_run, told_in_a_word
 from qdtrace.ir.memory import written
-from qdtrace.ir.primitives import BOUND
+from qdtrace.ir.primitives import BOUND, CHECK
 from qdtrace.ir.program import Program, Var, ref_type
 from qdtrace.ir.walk import task_refs, walk_program
 
@@ -164,10 +164,13 @@ def with_kernel_scratch(layout: Layout, nbytes: int) -> tuple[Layout, Place]:
     return (replace(layout, scratch_bytes=offset + nbytes) if nbytes else layout), place
 
 
-def _fault_text(eqn: Eqn, index_only: bool) -> str:
+def _fault_text(eqn: Eqn, in_a_word: bool) -> str:
     told = eqn.invars[eqn.primitive is not BOUND :]
+    if in_a_word and eqn.primitive is CHECK:
+        number = told_in_a_word(eqn)
+        told = () if number is None else told[number : number + 1]
     holes = [chr(0xD800 + k) for k in range(len(told))]  # no message has halves of a surrogate pair
-    text = str(fault_of(eqn, *holes, index_only=index_only)).replace("%", "%%")
+    text = str(fault_of(eqn, *holes, in_a_word=in_a_word)).replace("%", "%%")
     for hole, atom in zip(holes, told, strict=True):
         text = text.replace(hole, "%g" if atom.dtype.is_float else "%lld" if atom.dtype.is_signed else "%llu")
     return text

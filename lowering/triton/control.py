@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lowering.tables import FAILURE_BITS
 from lowering.triton.types import type_of
-from qdtrace.ir.faults import ITERATION
+from qdtrace.ir.faults import told_in_a_word
 from qdtrace.ir.primitives import BOUND, CHECK
 from qdtrace.ir.program import Literal
 from qdtrace.ir.types import DType
@@ -138,12 +138,12 @@ def _last(index: Atom) -> int:
 def check(f: Frame, eqn: Eqn) -> None:
     """Emits `check p`."""
     condition, *told = eqn.invars
-    holds, is_block, index = f.typed(condition), f.is_block(condition), ""
-    if str(eqn.params.get("told", "")).startswith(ITERATION):
-        index = f.typed(told[0])
-        if f.is_block(told[0]) and not is_block:
-            holds, is_block = f"({holds}) & ({index} == {index})", True
-    _check(f, eqn, holds, index, block=is_block)
+    holds, is_block, value = f.typed(condition), f.is_block(condition), ""
+    if (number := told_in_a_word(eqn)) is not None:
+        value = f.typed(told[number])
+        if f.is_block(told[number]) and not is_block:
+            holds, is_block = f"({holds}) & ({value} == {value})", True
+    _check(f, eqn, holds, value, block=is_block)
 
 
 def _check(f: Frame, eqn: Eqn, condition: str, value: str, *, block: bool) -> None:

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 from qdtrace.errors import BoundsError, CheckError
 from qdtrace.fault_texts import FAILED, HELP, LESS
 from qdtrace.ir.primitives import BOUND, CELL, CHECK, TELL, Effect
-from qdtrace.ir.program import ref_type
+from qdtrace.ir.program import Literal, Var, ref_type
+from qdtrace.ir.types import DType
 from qdtrace.ir.walk import private_bytes, walk_eqns, walk_task
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
     from qdtrace.errors import Loc, QdError
-    from qdtrace.ir.program import Eqn, Program, Task, Var
+    from qdtrace.ir.program import Eqn, Program, Task
 
 ITERATION = "in iteration {}"
 """Beginning of what a `check` in a loop tells: the index of that loop."""
@@ -39,16 +40,30 @@ def may_fail(eqns: Iterable[Eqn]) -> bool:
     return any(e.primitive in (BOUND, CHECK, TELL) for e in eqns)
 
 
-def fault_of(eqn: Eqn, *values: str, index_only: bool = False) -> QdError:
+def told_in_a_word(check: Eqn) -> int | None:
+    """Returns which value a `check` tells where a report has room for one integer: the index of its loop, else the
+    only one that is not constant. None if there is no such integer."""
+    told = check.invars[1:]
+    if str(check.params.get("told", "")).startswith(ITERATION):
+        return 0
+    found = [k for k, atom in enumerate(told) if isinstance(atom, Var)]
+    fits = len(found) == 1 and told[found[0]].dtype.is_integer and told[found[0]].dtype is not DType.u64
+    return found[0] if fits else None
+
+
+def fault_of(eqn: Eqn, *values: str, in_a_word: bool = False) -> QdError:
     """Returns the error of a `bound` that fails for an index, or of a `check` that fails and tells values.
 
-    `index_only`: of these, nothing but the index of its loop is known.
+    `in_a_word`: of the values of a check, there is the one of `told_in_a_word` alone.
     """
     p = eqn.params
     if eqn.primitive is CHECK:
         told = str(p.get("told", "")) if eqn.loc is not None else ""  # behind the place it is found again
-        if index_only:
-            told = ITERATION * told.startswith(ITERATION)
+        if in_a_word and told.startswith(ITERATION):
+            told = ITERATION
+        elif in_a_word:
+            told = told if told_in_a_word(eqn) is not None else ""
+            values = tuple(str(a.value) if isinstance(a, Literal) else values[0] for a in eqn.invars[1:] if told)
         told = told.format(*values)
         return CheckError(FAILED + str(p["message"]), loc=eqn.loc, notes=[told] if told else ())
     (value,) = values

@@ -134,6 +134,54 @@ def test_a_call_does_not_wait_and_the_next_one_fails() -> None:
         assert np.array_equal(call(x, np.int32(0))[0], x)
 
 
+@pytest.mark.parametrize(
+    ("value", "limit", "note"),
+    [
+        (np.int32(7), np.int32(5), "7 <= 5 does not hold"),
+        (np.int32(2**31 - 1), np.int32(-(2**31)), "2147483647 <= -2147483648 does not hold"),
+        (np.uint32(2**32 - 1), np.uint32(5), "4294967295 <= 5 does not hold"),
+        (np.int8(-128), np.int8(-128), None),
+        (np.float32(7.5), np.float32(5), ""),
+    ],
+)
+def test_a_check_of_one_integer_tells_it(value: np.generic, limit: np.generic, note: str | None) -> None:
+    @qd.jit
+    def checked(n: jax.Array) -> jax.Array:
+        out = qd.zeros(8, n.dtype)
+        for i in qd.range(8):
+            qd.check(n <= limit, "too many")
+            out[i] = n
+        return out
+
+    program = parse_program(str(checked.lower(value).graph()))
+    with fake_backend() as (backend, _):
+        jax.block_until_ready(jax.jit(backend.compile(program, OPTIONS).call)(value))
+        error = backend.words.failure()
+    assert (error is None) == (note is None)
+    if note is not None:
+        assert isinstance(error, qd.CheckError)
+        assert error.rule == "check failed: too many"
+        assert error.notes == ((note,) if note else ())
+
+
+def test_an_overflow_of_pushes_tells_how_many_there_are() -> None:
+    @qd.jit
+    def small(x: jax.Array) -> qd.Append[jax.Array]:
+        out = qd.append(5, like=0)
+        for i in qd.range(x.shape[0]):
+            with qd.when(x[i] > 0):
+                out.push(i)
+        return out
+
+    x = np.arange(-4, 9, dtype=np.float32)
+    program = parse_program(str(small.lower(x).graph()))
+    with fake_backend() as (backend, _):
+        jax.block_until_ready(jax.jit(backend.compile(program, OPTIONS).call)(x))
+        error = backend.words.failure()
+    assert isinstance(error, qd.CheckError)
+    assert error.notes == ("8 <= 5 does not hold",)
+
+
 def test_programs_without_checks_have_no_words() -> None:
     with fake_backend() as (backend, driver):
         backend.compile(affine(8), OPTIONS).call(np.ones(8, np.float32))

@@ -236,7 +236,7 @@ def raise_failure(word: int, task: Task) -> None:
         return
     number, value = word >> FAILURE_BITS, word & ((1 << FAILURE_BITS) - 1)
     value -= (value >> (FAILURE_BITS - 1)) << FAILURE_BITS
-    raise fault_of(checks_of(task)[number - 1], str(value), index_only=True)
+    raise fault_of(checks_of(task)[number - 1], str(value), in_a_word=True)
 
 
 def execute_kernels(
