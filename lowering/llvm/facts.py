@@ -72,7 +72,7 @@ class TaskFacts:
     @cached_property
     def check_numbers(self) -> dict[Eqn, int]:
         """The numbers of the checks, which code reports them by."""
-        return {eqn: k for k, eqn in enumerate(checks_of(self.task))}
+        return {eqn: k for k, eqn in enumerate(checks_of(walk_task(self.task)))}
 
     @cached_property
     def effects(self) -> dict[Var, list[Eqn]]:

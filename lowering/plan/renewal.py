@@ -27,9 +27,14 @@ WORTH = 1 << 16
 """Bytes of the smallest reference that is worth a pointer more: less is copied at once."""
 
 
+def large(refs: Iterable[Var]) -> list[Var]:
+    """Returns those of some references that are worth a pointer more, in order."""
+    return [v for v in refs if is_global(v) and ref_type(v).nbytes >= WORTH]
+
+
 def renewed_by(task: Task, refs: Iterable[Var]) -> tuple[Var, ...]:
-    """Returns those of some references that a task renews, in order."""
-    changed = {v for v in written(walk_task(task)) if is_global(v) and ref_type(v).nbytes >= WORTH}
+    """Returns those of some `large` references that a task renews, in order."""
+    changed = set(written(walk_task(task)))
     found = [v for v in refs if v in changed]
     if not found:
         return ()
@@ -42,7 +47,7 @@ def renewed_by(task: Task, refs: Iterable[Var]) -> tuple[Var, ...]:
 
 
 def sources_of(task: Task, refs: Iterable[Var]) -> tuple[Var, ...]:
-    """Returns those of some references that a task loads and renews, in order: they have two pointers."""
+    """Returns those of some `large` references that a task loads and renews, in order: they have two pointers."""
     read = set(loaded(walk_task(task)))
     return renewed_by(task, [v for v in refs if v in read])
 
@@ -50,7 +55,7 @@ def sources_of(task: Task, refs: Iterable[Var]) -> tuple[Var, ...]:
 def renewals(program: Program) -> dict[Var, int]:
     """Returns the parameters that the first task that writes them renews, with its number."""
     found: dict[Var, int] = {}
-    waiting = [v for v in program.params if ref_type(v).nbytes >= WORTH]
+    waiting = large(program.params)
     for k, task in enumerate(program.tasks):
         if not waiting:
             break

@@ -10,23 +10,24 @@ with an initial value is cleared right before the first task that uses it, when 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
-from lowering.plan.renewal import renewals, sources_of
+from lowering.plan.renewal import large, renewals, sources_of
 from lowering.tables import CACHE_LINE, round_up
 from qdtrace.frozen import frozen
 from qdtrace.ir.faults import checks_of, fault_of, largest_private, must_run, told_in_a_word
 from qdtrace.ir.memory import written
 from qdtrace.ir.primitives import BOUND, CHECK
 from qdtrace.ir.program import Program, Var, ref_type
-from qdtrace.ir.walk import task_refs, walk_program
+from qdtrace.ir.walk import task_refs, walk_eqns, walk_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     import numpy as np
 
-    from qdtrace.ir.program import Eqn, Literal, Task
+    from qdtrace.ir.program import Eqn, Literal
 
 
 @frozen
@@ -118,7 +119,8 @@ def plan_layout(
     content, inside = _constants(constants or {})
     passes = pass_constants and bool(content)
     operands = len(program.params) + passes
-    stored = set(written(walk_program(program)))
+    eqns = [[*walk_task(task)] for task in program.tasks]
+    stored = set(written(chain.from_iterable(eqns)))
     params = {v: k for k, v in enumerate(program.params)}
     returned = [v for v in dict.fromkeys(program.results) if v not in params or v in stored]
     copied = [v for v in program.params if v in stored and v not in returned]
@@ -131,7 +133,7 @@ def plan_layout(
     kept = [b for b in program.buffers if b not in results and b not in elsewhere]
     offsets, scratch_bytes = pack_buffers(refs, kept)
     places |= {v: Place(operands + len(made), offset) for v, offset in offsets.items()} | elsewhere
-    faults = tuple(tuple(_fault_text(e, pass_constants) for e in checks_of(task)) for task in program.tasks)
+    faults = tuple(tuple(_fault_text(e, pass_constants) for e in checks_of(each)) for each in eqns)
     bare = aliases and len(made) > 1  # see Note [Never a bare tuple]
     if bare or (any(faults) and not made):  # XLA drops a call without results
         scratch_bytes = max(scratch_bytes, 1)
@@ -139,17 +141,18 @@ def plan_layout(
     places |= {v: Place(own, offset) for v, offset in inside.items()}
     clears = _clears(program.initial, refs, places)
     runs = any(faults) and must_run(program, stored)
-    largest = tuple(map(largest_private, program.tasks))
-    first = renewals(program) if renews else {}
+    largest = tuple([largest_private(walk_eqns(task.body)) for task in program.tasks])
+    worth = [large(used) if renews else [] for used in refs]
+    first = renewals(program) if any(worth) else {}
+    sources = [sources_of(task, some) if some else () for task, some in zip(program.tasks, worth, strict=True)]
     renewed = frozenset(params[v] for v in first)
 
-    def places_of(k: int, task: Task) -> tuple[Place, ...]:
+    def places_of(k: int) -> tuple[Place, ...]:
         old = {v: Place(params[v]) for v, number in first.items() if k <= number}
         now = {**places, **{v: old[v] for v in old if k < first[v]}}
-        sources = sources_of(task, refs[k]) if renews else ()
-        return (*(now[v] for v in refs[k]), *(old.get(v, places[v]) for v in sources))
+        return (*(now[v] for v in refs[k]), *(old.get(v, places[v]) for v in sources[k]))
 
-    tasks = tuple([places_of(k, task) for k, task in enumerate(program.tasks)])
+    tasks = tuple(map(places_of, range(len(program.tasks))))
     return Layout(
         program, made, aliases, places, scratch_bytes, refs, clears, content, passes, faults, largest,
         renewed, tasks, runs,

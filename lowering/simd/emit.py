@@ -19,7 +19,7 @@ from lowering.llvm.polls import open_polls
 from lowering.llvm.prologue import alias_metadata, head_for, open_function
 from lowering.llvm.text import Module, Text
 from lowering.llvm.types import REGISTER
-from lowering.plan.renewal import sources_of
+from lowering.plan.renewal import large, sources_of
 from lowering.simd.accumulation.rules import close_accumulators, open_accumulators
 from lowering.simd.accumulation.slots import emit_combine
 from lowering.simd.accumulation.thread_copies import emit_merge
@@ -74,7 +74,8 @@ def emit_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> Ta
     facts, shape, accumulation, module = plan.facts, plan.shape, plan.accumulation, Module()
     divergence, blocks = (plan.apart or plan).divergence, plan.divergence.blocks
     refill, refilled = divergence.refill, divergence.refilled
-    aliases, renewed = alias_metadata(facts, module), sources_of(task, facts.refs) if options.knows_lengths else ()
+    worth = large(facts.refs) if options.knows_lengths else []
+    aliases, renewed = alias_metadata(facts, module), sources_of(task, worth) if worth else ()
 
     def function(of: PartPlan | Plan = plan, lanes: tuple[int, int] | None = None) -> _Function:
         width, vectors = lanes or (of.shape.width, of.shape.vectors)

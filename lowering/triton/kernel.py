@@ -10,7 +10,6 @@ from lowering.triton.rules import RULES
 from lowering.triton.text import Text
 from lowering.triton.types import constant, type_of
 from qdtrace.analysis.cost import code_size
-from qdtrace.ir.faults import checks_of
 from qdtrace.ir.program import Literal
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import walk_eqns
@@ -86,9 +85,9 @@ class Kernel:
         active = "" if exact else f"{position} < {count}"
         if f.mask:
             active = f"{f.mask} & ({active})" if active else f"{f.mask} & tl.full((BLOCK,), 1, tl.int1)"
-        elif not active and checks_of(self.facts.task):
+        elif not active and self.facts.check_numbers:
             active = "tl.full((BLOCK,), 1, tl.int1)"
-        checked = bool(f.mask) or bool(checks_of(self.facts.task))
+        checked = bool(f.mask) or bool(self.facts.check_numbers)
         f.mask = text.let("live", active) if active else ""
         f.mask_is_block = bool(active)
         aligned = isinstance(count, int) and (count % _WIDEST == 0 or count < block)

@@ -241,9 +241,9 @@ class StagedProgram:
         if self.options.debug:
             return True
         if asks_platform(self.program):  # on which platforms it has run, another program that is equal may know
-            return any(map(checks_of, self.program.tasks))
+            return bool(checks_of(walk_program(self.program)))
         programs = tuple(self._made.values()) or (self.optimised_for(CPU),)
-        return any(map(checks_of, (task for program in programs for task in program.tasks)))
+        return any(checks_of(walk_program(program)) for program in programs)
 
 
 def _deepest_equation(program: Program) -> Loc | None:

@@ -14,13 +14,13 @@ from qdtrace.fault_texts import FAILED, HELP, LESS
 from qdtrace.ir.primitives import BOUND, CELL, CHECK, TELL, Effect
 from qdtrace.ir.program import Literal, Var, ref_type
 from qdtrace.ir.types import DType
-from qdtrace.ir.walk import private_bytes, walk_eqns, walk_task
+from qdtrace.ir.walk import private_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
     from qdtrace.errors import Loc, QdError
-    from qdtrace.ir.program import Eqn, Program, Task
+    from qdtrace.ir.program import Eqn, Program
 
 ITERATION = "in iteration {}"
 """Beginning of what a `check` in a loop tells: the index of that loop."""
@@ -30,9 +30,9 @@ TRIPS = -1
 """The `axis` of a `bound` that checks a trip count; its `buffer` is the kind of the loop."""
 
 
-def checks_of(task: Task) -> list[Eqn]:
-    """Returns the checks of a task; code refers to one by its position here."""
-    return [e for e in walk_task(task) if Effect.CHECK in e.primitive.effects]
+def checks_of(eqns: Iterable[Eqn]) -> list[Eqn]:
+    """Returns the checks among equations; code refers to one by its position among those of its task."""
+    return [e for e in eqns if Effect.CHECK in e.primitive.effects]
 
 
 def may_fail(eqns: Iterable[Eqn]) -> bool:
@@ -84,11 +84,11 @@ def must_run(program: Program, stored: Container[Var]) -> bool:
     return not any(ref_type(v).size for v in given) or any(v in buffers and v not in given for v in program.results)
 
 
-def largest_private(task: Task) -> str:
+def largest_private(eqns: Iterable[Eqn]) -> str:
     """Returns what a failed allocation says of the line whose private arrays take most: a loop of reverse mode, or the
     array itself. It is empty if that is not known."""
     held: Counter[Loc] = Counter()
-    for eqn in walk_eqns(task.body):
+    for eqn in eqns:
         if eqn.primitive is CELL and eqn.loc is not None:
             held[eqn.loc] += private_bytes([eqn])
     if not held:

@@ -12,7 +12,7 @@ import numpy as np
 
 from lowering.llvm.options import EmitOptions
 from lowering.llvm.target import Target
-from lowering.plan.renewal import sources_of
+from lowering.plan.renewal import large, sources_of
 from lowering.runtime import compile
 from lowering.simd.emit import TaskCode, emit_task
 from lowering.tables import FAILURE
@@ -22,6 +22,7 @@ from qdtrace.ir.builder import Builder, scalar_var
 from qdtrace.ir.faults import checks_of, fault_of
 from qdtrace.ir.program import Atom, Literal, Program, Task, Var, literal
 from qdtrace.ir.types import DType
+from qdtrace.ir.walk import walk_task
 from tests.lowering.guards import GUARD, STRICT, guarded, guarded_memory, untouched
 from tests.lowering.kernels import execute_kernels
 from tests.lowering.on_gpu import gpu
@@ -53,7 +54,7 @@ class Kernel:
     def __init__(self, task: Task, target: Target, options: EmitOptions = STRICT) -> None:
         self.task = task
         self.code: TaskCode = emit_task(task, target, options)
-        self.sources = sources_of(task, self.code.refs)
+        self.sources = sources_of(task, large(self.code.refs))
         code = compile.machine_code(self.code.text, target)
         builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
         builder.export_symbol("qd_task")
@@ -104,7 +105,7 @@ class Kernel:
             self._combine(pointers, slots.ctypes.data, len(chunks))
         untouched(raw)
         if failure[0]:
-            eqn = checks_of(self.task)[failure[0] - 1]
+            eqn = checks_of(walk_task(self.task))[failure[0] - 1]
             kinds = list(FAILURE.types.values())
             words = {kind: iter([w for w, k in zip(failure, kinds, strict=True) if k == kind]) for kind in set(kinds)}
             next(words["i64"])  # the number of the check

@@ -107,7 +107,8 @@ def test_other_operations(op: str, dtype: DType):
 
 def of_few_rows(columns: int, dtype: DType = F32, op: str = "add", rows: int = 9) -> Program:
     """Records of an array that chunks have copies of, also from the second column on, backward, and in a branch."""
-    place, x, out = ref_var(I32, (N,), "place"), ref_var(dtype, (N, columns), "x"), ref_var(dtype, (rows, columns), "out")
+    place, x = ref_var(I32, (N,), "place"), ref_var(dtype, (N, columns), "x")
+    out = ref_var(dtype, (rows, columns), "out")
 
     def body(b: Builder, i: Var) -> None:
         at = b.load(place, i)
