@@ -377,17 +377,27 @@ def trace_of(tracer: object) -> object | None:
     return getattr(tracer, "_trace", None)
 
 
+def recorded(trace: object) -> Sequence[Any]:
+    """Returns what a trace has recorded: equations with `primitive` and `in_tracers`, or weak references to them."""
+    return getattr(getattr(trace, "frame", None), "tracing_eqns", ())
+
+
 def last_equation(trace: object) -> tuple[JaxprEqn, Sequence[object]] | None:
     """Returns the equation that a trace has recorded last, with its traced operands; None if there is none."""
-    eqns = getattr(getattr(trace, "frame", None), "tracing_eqns", ())
-    eqn = eqns[-1] if eqns else None
-    eqn = eqn() if isinstance(eqn, ReferenceType) else eqn
+    eqn = next(equations_since(trace, len(recorded(trace)) - 1), None)
     if eqn is None:
         return None
     make: Any = JaxprEqn
     invars = [t.val for t in eqn.in_tracers]
     made = make(invars, eqn.outvars, eqn.primitive, eqn.params, eqn.effects, eqn.source_info, eqn.ctx)
     return made, eqn.in_tracers
+
+
+def equations_since(trace: object, first: int) -> Iterator[Any]:
+    """Yields the equations that a trace has recorded from one number on, 0 at least."""
+    for eqn in recorded(trace)[max(first, 0) :]:
+        if (found := eqn() if isinstance(eqn, ReferenceType) else eqn) is not None:
+            yield found
 
 
 def define(

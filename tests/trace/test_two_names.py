@@ -132,9 +132,10 @@ KNOWN = [
 """What `raised` is for JAX is known before: its Python does not run again."""
 
 
+@pytest.mark.parametrize("inline", [False, True])
 @pytest.mark.parametrize("body", KNOWN)
-def test_functions_that_jax_has_traced_before(body):
-    raised = jax.jit(lambda b, i: b.at[i].add(1.0))
+def test_functions_that_jax_has_traced_before(body, inline):
+    raised = jax.jit(lambda b, i: b.at[i].add(1.0), inline=inline)
     call = defined("def f(x, z):\n    " + body, "known.py", raised=raised)
 
     def changed(x):
@@ -153,6 +154,21 @@ def test_functions_that_jax_has_traced_before(body):
         return y + z[...]
 
     np.testing.assert_array_equal(run(other), want + X)
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_python_stores_in_between_gives_no_second_array():
+    """One buffer stays one for who takes its leaves and makes it of them again."""
+
+    @qd.jit
+    def f(x):
+        leaves, tree = jax.tree.flatten(x)
+        for i in qd.range(4):
+            x[i] = 2.0 * x[i]
+        y = jax.tree.unflatten(tree, leaves)
+        return y[...] + x[...]
+
+    np.testing.assert_array_equal(f(X), 4 * X)
 
 
 @pytest.mark.parametrize("method", METHODS)

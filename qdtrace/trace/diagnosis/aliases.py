@@ -119,6 +119,7 @@ def note_write(memory: Any) -> None:
     if context is None:
         return
     context.written.add(id(memory.tracer))
+    context.loans.write(memory)
     if context.watching:
         context.stores.add(memory)
     note_names(memory, depth=3)

@@ -14,8 +14,17 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from qdtrace.frozen import mutable
-from qdtrace.trace.compat import inner_jaxprs, last_equation, open_jaxpr, trace_of, variable_of
+from qdtrace.trace.compat import (
+    equations_since,
+    inner_jaxprs,
+    last_equation,
+    open_jaxpr,
+    recorded,
+    trace_of,
+    variable_of,
+)
 from qdtrace.trace.forwarding import origin_of
+from qdtrace.trace.markers import BUFFER_ACCESSES, READS
 
 if TYPE_CHECKING:
     from qdtrace.trace.diagnosis.swaps import Memory
@@ -34,6 +43,10 @@ class Loan:
     """Number of changes before."""
     is_used: bool = False
     """True once the buffer was used under its own name, so in the function that JAX calls."""
+    recorded: int = 0
+    """Number of equations of its trace before."""
+    is_written: bool = False
+    """True once Python has stored into it."""
 
 
 @mutable(eq=False)
@@ -52,13 +65,18 @@ class Loans:
     def lend(self, buffer: Memory) -> None:
         """Notes a buffer that is flattened."""
         self.last.pop(id(buffer.tracer), None)  # the last one is the last in order, too
-        self.last[id(buffer.tracer)] = Loan(buffer, len(self.changes))
+        self.last[id(buffer.tracer)] = Loan(buffer, len(self.changes), recorded=len(recorded(trace_of(buffer.tracer))))
 
     def use(self, buffer: Memory) -> None:
         """Notes the use of a buffer."""
         loan = self.last.get(id(buffer.tracer))
         if loan is not None and loan.buffer is buffer:
             loan.is_used = True
+
+    def write(self, buffer: Memory) -> None:
+        """Notes a store by Python."""
+        if (loan := self.last.get(id(buffer.tracer))) is not None:
+            loan.is_written = True
 
     def returned(self, made: Memory) -> tuple[Loan, str] | None:
         """Returns the loan that JAX made an object for, and the method that changed it in between; None for others."""
@@ -70,7 +88,7 @@ class Loans:
         loan = self.last.get(id(made.tracer)) or self._behind(made, lent)
         if loan is None:
             return None
-        method = self._change_by_call(loan) or self._change_since(loan, made, lent)
+        method = self._change_by_call(loan) or self._change_since(loan, made, lent) or _change_inlined(loan)
         if method is None:
             return None
         self.changes.append((method, loan.buffer))  # and whoever calls this function changes what it gives
@@ -124,6 +142,13 @@ class Loans:
         if id(inner.tracer) not in given or len(given) > len(lent):
             return None
         return lent[given.index(id(inner.tracer)) - len(given)]
+
+
+def _change_inlined(loan: Loan) -> str | None:
+    """Returns "set" where JAX has recorded a store that Python did not: of a function of `jax.jit(inline=True)`."""
+    made = () if loan.is_written else equations_since(trace_of(loan.buffer.tracer), loan.recorded)
+    stores = (e for e in made if e.primitive in BUFFER_ACCESSES - READS)
+    return "set" if any(e.in_tracers[0] is loan.buffer.tracer for e in stores) else None
 
 
 def _form(buffer: Memory) -> tuple[object, object]:
