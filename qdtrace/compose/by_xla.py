@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from qdtrace.compose.jaxprs import has_marker, is_literal, largest_size, physical_type
 from qdtrace.compose.segment import Constant, Pending
 from qdtrace.compose.stager import SMALL
+from qdtrace.compose.varying import evaluate
 from qdtrace.errors import UnsupportedError
 from qdtrace.trace import compat
 from qdtrace.trace.dtypes import mode_for
@@ -55,7 +56,7 @@ def by_xla(stager: Stager, eqn: JaxprEqn) -> None:
             return
     values = [stager.value(v) for v in eqn.invars]
     if stager.conditions and (eqn.effects or has_marker(eqn, "qd_call")):
-        outs = _if_true(stager, lambda: compat.bind_eqn(eqn, values), [v.aval for v in eqn.outvars])
+        outs = _if_true(stager, lambda: evaluate(eqn, values), [v.aval for v in eqn.outvars])
     else:
         with lines_of(eqn):
             outs = _evaluated(eqn, values)
@@ -67,7 +68,7 @@ def _evaluated(eqn: JaxprEqn, values: Sequence[Array]) -> Sequence[Array]:
     """Returns the results of array code. What is long in it may be tasks, whose module is known by name alone."""
     if any(map(is_long, compat.all_eqns([eqn]))):
         return importlib.import_module("qdtrace.algorithms.of_jax").run(eqn, values)
-    return compat.bind_eqn(eqn, values)
+    return evaluate(eqn, values)
 
 
 def _if_true(stager: Stager, run: Callable[[], list[Array]], avals: Sequence[ShapedArray]) -> list[Array]:

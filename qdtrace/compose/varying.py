@@ -1,0 +1,127 @@
+"""Array code on values that differ among the devices of a `jax.shard_map`.
+
+Buffers are traced with types that say nothing of devices. So an equation that mixes what varies with what does not,
+which JAX would have cast (`pvary`), is told here, where the values are known, and a loop's function is traced again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import jax
+from jax import lax
+from jax.lax import cond_p, scan_p, while_p
+
+from qdtrace.errors import UnsupportedError
+from qdtrace.trace import compat
+from qdtrace.trace.source import eqn_loc
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from jax import Array
+
+    from qdtrace.trace.compat import AnyJaxpr, JaxprEqn
+    from qdtrace.trace.jaxprs import Atom
+
+    Function = Callable[..., list[Array]]
+
+
+def any_varies(values: Sequence[object]) -> bool:
+    """Returns whether a value differs among devices."""
+    return any(compat.varying(getattr(v, "aval", None)) for v in values)
+
+
+def evaluate(eqn: JaxprEqn, values: Sequence[Array]) -> list[Array]:
+    """Evaluates an equation some of whose operands vary: the others are cast to vary along the same axes.
+
+    Raises UnsupportedError where JAX finds that functions of the equation have other types.
+    """
+    if not any_varies(values):
+        return compat.bind_eqn(eqn, values)
+    if eqn.primitive.name == "pvary":
+        known = compat.varying(jax.typeof(values[0]))
+        axes = tuple(a for a in eqn.params["axes"] if a not in known)
+        return [lax.pcast(values[0], axes, to="varying") if axes else values[0]]
+    values = _common(values)
+    if eqn.primitive is compat.jit_p:
+        return _function(eqn.params["jaxpr"])(*values)
+    if not compat.holds_jaxpr(eqn):
+        return compat.bind_eqn(eqn, values)
+    if (run := _LOOPS.get(eqn.primitive)) is not None and not eqn.effects:
+        return run(eqn, values)
+    try:
+        return compat.bind_eqn(eqn, values)
+    except (TypeError, ValueError) as error:
+        raise UnsupportedError(
+            f"needs `{eqn.primitive.name}` between loops to take what differs among the devices of a jax.shard_map: "
+            f"{str(error).splitlines()[0]}",
+            loc=eqn_loc(eqn),
+            help="give jax.shard_map the argument check_vma=False, or move it out of the qd.jit function",
+        ) from error
+
+
+def _function(closed: AnyJaxpr) -> Function:
+    """Returns the function that a jaxpr is, of values that may vary."""
+    jaxpr = compat.open_jaxpr(closed)
+
+    def run(*values: Array) -> list[Array]:
+        env: dict[Atom, Array] = dict(zip(jaxpr.constvars, compat.constants_of(closed), strict=True))
+        env.update(zip(jaxpr.invars, values, strict=True))
+
+        def value(atom: Atom) -> Array:
+            return atom.val if isinstance(atom, compat.Literal) else env[atom]
+
+        for eqn in jaxpr.eqns:
+            with compat.settings_of(eqn):
+                env.update(zip(eqn.outvars, evaluate(eqn, [value(a) for a in eqn.invars]), strict=True))
+        return [value(a) for a in jaxpr.outvars]
+
+    return run
+
+
+def _common(values: Sequence[Array]) -> list[Array]:
+    return cast("list[Array]", compat.with_common_axes(values))
+
+
+def _like(values: Sequence[Array], given: Sequence[Array]) -> list[Array]:
+    """Returns results that vary as what was given does, all along the same axes."""
+    return _common([*values, given[0]])[: len(values)] if values else []
+
+
+def _scan(eqn: JaxprEqn, values: Sequence[Array]) -> list[Array]:
+    first, carries = compat.scan_counts(eqn.params)
+    run, params = _function(eqn.params["jaxpr"]), eqn.params
+
+    def body(carry: Sequence[Array], x: Sequence[Array]) -> tuple[list[Array], list[Array]]:
+        out = run(*values[:first], *carry, *x)
+        return _like(out[:carries], values), out[carries:]
+
+    start, xs = [*values[first : first + carries]], [*values[first + carries :]]
+    carry, ys = lax.scan(body, start, xs, params["length"], params["reverse"], params["unroll"])
+    return [*carry, *ys]
+
+
+def _while(eqn: JaxprEqn, values: Sequence[Array]) -> list[Array]:
+    test, step = _function(eqn.params["cond_jaxpr"]), _function(eqn.params["body_jaxpr"])
+    first = eqn.params["cond_nconsts"]
+    start = first + eqn.params["body_nconsts"]
+    return lax.while_loop(
+        lambda carry: test(*values[:first], *carry)[0],
+        lambda carry: _like(step(*values[first:start], *carry), values),
+        list(values[start:]),
+    )
+
+
+def _cond(eqn: JaxprEqn, values: Sequence[Array]) -> list[Array]:
+    def branch(closed: AnyJaxpr) -> Function:
+        run = _function(closed)
+        return lambda *operands: _like(run(*operands), values)
+
+    return lax.switch(values[0], [*map(branch, eqn.params["branches"])], *values[1:])
+
+
+_LOOPS: dict[object, Callable[[JaxprEqn, Sequence[Array]], list[Array]]] = {
+    scan_p: _scan, while_p: _while, cond_p: _cond,
+}  # fmt: skip
+"""Rules of what is traced again."""

@@ -1,0 +1,60 @@
+"""Array code between loops under `jax.shard_map`, whose types say what differs among devices: values and gradients."""
+
+from __future__ import annotations
+
+from tests.api.programs import in_process
+
+SCRIPT = """
+import jax, jax.numpy as jnp, numpy as np
+import qdtrace as qd
+from jax import lax
+from jax.sharding import PartitionSpec as P
+mesh = jax.make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+
+def doubled(x):
+    out = qd.zeros_like(x)
+    for i in qd.range(x.shape[0]):
+        out[i] = 2 * x[i]
+    return out
+
+CASES = {
+    "constants": lambda a: jnp.where(a > 3, a, 0.0),
+    "a function of jit": lambda a: jax.jit(lambda b: lax.psum(b, "d") * jnp.sin(b))(a),
+    "a loop": lambda a: lax.fori_loop(0, 3, lambda i, b: b * 1.5 + i, a),
+    "a while loop": lambda a: lax.stop_gradient(lax.while_loop(lambda b: b.sum() < 40, lambda b: 2 * b, a + 1)) * a,
+    "a branch": lambda a: lax.cond(a[0] > 3, lambda b: jnp.sin(b), lambda b: -b, a),
+    "a sum": lambda a: lax.psum(a, "d") + a,
+    "a mean": lambda a: a - lax.pmean(a, "d"),
+    "an exchange": lambda a: lax.ppermute(a, "d", [(0, 1), (1, 0)]),
+    "all": lambda a: lax.all_gather(a, "d").sum(0) * a,
+    "the number": lambda a: a * (1.0 + lax.axis_index("d")),
+}
+x = jnp.arange(4.0)
+for name, behind in CASES.items():
+    def spread(f):
+        return jax.shard_map(f, mesh=mesh, in_specs=P("d"), out_specs=P("d"))
+    got, want = spread(qd.jit(lambda x: behind(doubled(x)[...]))), spread(lambda x: behind(2 * x))
+    for make in (jax.jit, lambda f: jax.jit(jax.grad(lambda x: (f(x) ** 2).sum()))):
+        np.testing.assert_allclose(make(got)(x), make(want)(x), rtol=1e-5, atol=1e-5, err_msg=name)
+total = jax.shard_map(
+    qd.jit(lambda x: lax.psum(doubled(x)[...].sum(), "d")), mesh=mesh, in_specs=P("d"), out_specs=P()
+)
+print(total(x))
+
+@jax.custom_jvp
+def own(a):
+    return jnp.where(a > 1, a, 0.0)
+own.defjvp(lambda p, t: (own(*p), 3 * t[0]))
+try:
+    spread(qd.jit(lambda x: own(doubled(x)[...])))(x)
+except qd.UnsupportedError as error:
+    print(str(error).splitlines()[0][:60], "help: " + error.help)
+"""
+
+
+def test_over_two_devices() -> None:
+    out = in_process(SCRIPT, XLA_FLAGS="--xla_force_host_platform_device_count=2")
+    total, refused = out.splitlines()[:2]
+    assert total == "12.0"
+    assert refused.startswith("needs `custom_jvp_call` between loops to take what differs")
+    assert "check_vma=False" in refused
