@@ -58,9 +58,10 @@ _ELSEWHERE = {
     **dict.fromkeys(
         ("append", "extend"), "its length is fixed: make it as long as it gets, `qd.zeros(n)`, and store into `b[k]`"
     ),
-    "apply": "write `b[i] = f(b[i])`, where each iteration has its own element",
+    "apply": "write `b[i] = f(b[i])`, where each iteration has its own element; of a mask, under `qd.when(mask[i])`",
     "detach": "use jax.lax.stop_gradient on what is loaded from it",
-    "divide": "write `b[i] = b[i] / v`, where each iteration has its own element; `b.at[i].mul(1 / v)` accumulates",
+    "divide": "write `b[i] = b[i] / v`, where each iteration has its own element, of a mask under `qd.when(mask[i])`; "
+    "`b.at[i].mul(1 / v)` accumulates",
     "byteswap": "do it in NumPy, before the call",
     "fill": "write `b[...] = value`",
     "from_numpy": "give the array as an argument of the function",
@@ -72,7 +73,7 @@ _ELSEWHERE = {
     ),
     "partition": "keep a new array: `b[...] = jnp.partition(b[...], k)`",
     "resize": "its length is fixed: make another one, `qd.zeros(n)`",
-    "power": "write `b[i] = b[i] ** v`, where each iteration has its own element",
+    "power": "write `b[i] = b[i] ** v`, where each iteration has its own element; of a mask, under `qd.when(mask[i])`",
     "size": "write math.prod(b.shape)",
 }
 """Attributes of arrays in other packages -> what to write here instead."""
