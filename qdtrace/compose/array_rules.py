@@ -399,8 +399,10 @@ def _dynamic_slice(tasks: ArrayTasks) -> Plan:
 
     def place(at: Row) -> Atom:
         imp, dtype = at.importer, DType.of(start.aval.dtype)
-        most = literal(_shape(x)[0] - shape[0], dtype)
-        first = imp.op("min", imp.op("max", at.scalar(at.whole(start)), literal(0, dtype)), most)
+        given = at.scalar(at.whole(start))
+        if dtype.bits < DType.i32.bits:  # which may not hold the last place
+            given, dtype = imp.convert(given, DType.i32), DType.i32
+        first = imp.op("min", imp.op("max", given, literal(0, dtype)), literal(_shape(x)[0] - shape[0], dtype))
         return imp.op("add", at.index, imp.convert(first, DType.i32))
 
     return _moved(tasks, place)

@@ -202,3 +202,17 @@ def test_the_gradient_of_running_extremes_is_compiled_for_each_length() -> None:
     got, work = added(one, whole(10))
     assert work.programs > 0
     np.testing.assert_allclose(got, each(whole(10)), rtol=1e-5, atol=2e-5)  # sums in another order than XLA's
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+def test_places_in_a_dtype_that_holds_no_last_one(dtype: str) -> None:
+    def f(x: Any, k: Any) -> Any:
+        y, at = x * 2, k.astype(dtype)
+        return halved(lax.dynamic_slice(y, (at,), (3,))), halved(x) + y[at]
+
+    one, each = qd.jit(f, sizes="any"), qd.jit(f)
+    for n in (6, 7, 11, 13, 130, 257, 40000):
+        for k in (0, n // 2, n - 1)[:: 1 if n > 13 else 3]:
+            got, want = [g(whole(n), jnp.int32(k)) for g in (one, each)]
+            for a, b in zip(got, want, strict=True):
+                np.testing.assert_array_equal(a, b)
