@@ -81,7 +81,8 @@ def test_keys_that_differ_in_so_many_bits(dtype: str, bits: int) -> None:
     """Rows that a cache holds are sorted by the bits in which their keys differ: by none, some, or all."""
     size = np.dtype(jnp.dtype(dtype)).itemsize
     rng = np.random.default_rng(bits)
-    words = rng.integers(0, 1 << min(bits, 8 * size), (3, 77), dtype=np.uint64) + rng.integers(0, 1 << 8 * size)
+    words = rng.integers(0, 1 << min(bits, 8 * size), (3, 77), dtype=np.uint64)
+    words += rng.integers(0, 1 << 8 * size, dtype=np.uint64)
     keys = words.astype(f"uint{8 * size}").view(jnp.dtype(dtype))
     found, places = sort_rows(jnp.asarray(keys), ordered=True, bits=None)
     (alone,) = sort_rows(jnp.asarray(keys), ordered=False, bits=None)
