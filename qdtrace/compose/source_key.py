@@ -176,6 +176,5 @@ def is_own_module(name: str) -> bool:
 
 @functools.cache
 def _primitives() -> frozenset[object]:
-    (of_jit,) = jax.make_jaxpr(jax.jit(lambda: 0))().jaxpr.eqns
     named = (*vars(jax.lax).items(), *vars(markers).items())
-    return frozenset([*(p for name, p in named if name.endswith("_p")), of_jit.primitive, inside_p])
+    return frozenset([*(p for name, p in named if name.endswith("_p")), compat.jit_p, inside_p])
