@@ -91,7 +91,11 @@ def test_gradients_and_lanes_have_the_same_bits_in_each_run() -> None:
 
     x = numbers(20_000)
     slopes = [jax.jit(jax.grad(lambda x, t=t: total(x, deterministic=True, num_threads=t))) for t in (1, 2)]
-    assert len({np.asarray(slope(x)).tobytes() for slope in slopes for _ in range(5)}) == 1
+    if jax.default_backend() == "gpu":  # which adds up what one element is pushed for by atomic updates
+        with pytest.raises(qd.QdError, match="deterministic=True needs sums that do not depend on the order"):
+            slopes[0](x)
+    else:
+        assert len({np.asarray(slope(x)).tobytes() for slope in slopes for _ in range(5)}) == 1
     rows = jax.jit(jax.vmap(qd.jit(pushed)))
     lanes = x[:600].reshape(3, 200)
     found = rows(lanes)
