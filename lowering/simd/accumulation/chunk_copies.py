@@ -78,7 +78,7 @@ def _merge_lanes(f: LaneFrame, part: Part, copy: ChunkCopy, slot: GlobalMemory) 
 def into_chunk_copy(f: LaneFrame, group: UpdateGroup) -> None:
     """Accumulates the values of active lanes into the copy."""
     copy = f.accumulators.copies[group.ref]
-    if len(group.values) > 1:
+    if len(group.values) != 1:
         address = locate(f, copy.memory, group.indices) if copy.count == 1 and not f.is_scalar else None
         if address is None or address.stride in (0, 1):
             for one in group.alone():
