@@ -73,9 +73,8 @@ class Uses:
         if reader is None:
             return False
         if reader.primitive is compat.jit_p:
-            inner = compat.open_jaxpr(reader.params["jaxpr"])
-            place = next(k for k, v in enumerate(reader.invars) if v is var)
-            return uses_of_jaxpr(inner).is_spread(inner.invars[place], least)
+            uses, parameter = _inside(reader, var)
+            return uses.is_spread(parameter, least)
         if reader.primitive.name in _SPREADING:
             return self.is_spread(reader.outvars[0], least)
         if reader.primitive.name not in ELEMENTWISE:
@@ -90,13 +89,19 @@ class Uses:
         if reader is None:
             return False
         if reader.primitive is compat.jit_p:
-            inner = compat.open_jaxpr(reader.params["jaxpr"])
-            place = next(k for k, v in enumerate(reader.invars) if v is var)
-            return uses_of_jaxpr(inner)._is_read_once(inner.invars[place])
+            uses, parameter = _inside(reader, var)
+            return uses._is_read_once(parameter)
         name = reader.primitive.name
         if name in _VIEWS:
             return self._is_read_once(reader.outvars[0])
         return name in ELEMENTWISE or name in _ONCE
+
+
+def _inside(call: JaxprEqn, var: Var) -> tuple[Uses, Var]:
+    """Returns the reads of the function that a `jit` equation calls, and its parameter that is given a variable."""
+    jaxpr = compat.open_jaxpr(call.params["jaxpr"])
+    place = next(k for k, v in enumerate(call.invars) if v is var)
+    return uses_of_jaxpr(jaxpr), jaxpr.invars[place]
 
 
 @lru_cache(maxsize=1024)
