@@ -16,6 +16,8 @@ from qdtrace.algorithms.scanned import MOST_PARTS, PART
 from qdtrace.algorithms.sorted import sorted_p
 from qdtrace.api import jit
 from qdtrace.compose.by_xla import is_long
+from qdtrace.compose.jaxprs import evaluate_jaxpr
+from qdtrace.compose.varying import evaluate
 from qdtrace.trace import compat
 from qdtrace.trace.allocation import empty, empty_like
 from qdtrace.trace.local import local
@@ -35,17 +37,7 @@ totals_p = compat.Primitive("qd_totals")
 def run(eqn: JaxprEqn, values: Sequence[Any]) -> list[Any]:
     """Evaluates an equation, and those of the functions of `jax.jit` that it calls."""
     if eqn.primitive is compat.jit_p and not eqn.effects:
-        closed = eqn.params["jaxpr"]
-        jaxpr = compat.open_jaxpr(closed)
-        env: dict[Any, Any] = dict(zip(jaxpr.constvars, compat.constants_of(closed), strict=True))
-        env.update(zip(jaxpr.invars, values, strict=True))
-
-        def value(atom: Any) -> Any:
-            return atom.val if isinstance(atom, compat.Literal) else env[atom]
-
-        for inner in jaxpr.eqns:
-            env.update(zip(inner.outvars, run(inner, [value(a) for a in inner.invars]), strict=True))
-        return [value(a) for a in jaxpr.outvars]
+        return evaluate_jaxpr(eqn.params["jaxpr"], values, run)
     if is_long(eqn):
         name, shape, dtype = eqn.primitive.name, values[0].shape, values[0].dtype.name
         if name == "sort" and eqn.params["num_keys"] == 1 and dtype in ORDERED:
@@ -53,7 +45,7 @@ def run(eqn: JaxprEqn, values: Sequence[Any]) -> list[Any]:
         if name == "cumsum" and eqn.params["axis"] == len(shape) - 1 and dtype in _SUMMED:
             rows = values[0].reshape(-1, shape[-1])
             return [totals_p.bind(rows, reverse=eqn.params["reverse"]).reshape(shape)]
-    return compat.bind_eqn(eqn, values)
+    return evaluate(eqn, values)
 
 
 def _sorted(values: Sequence[Any], axis: int) -> list[Any]:

@@ -14,11 +14,14 @@ from qdtrace.trace.physical import is_pair, part_dtype
 from qdtrace.trace.tree import loc_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from jax import Array
     from typing_extensions import TypeIs
 
     from qdtrace.errors import Loc
     from qdtrace.trace import jaxprs
-    from qdtrace.trace.compat import Jaxpr, JaxprEqn
+    from qdtrace.trace.compat import AnyJaxpr, Jaxpr, JaxprEqn
     from qdtrace.trace.jaxprs import Shaped
 
 
@@ -40,6 +43,23 @@ def physical_type(aval: Shaped, where: JaxprEqn | None = None) -> tuple[tuple[in
             help="convert it with .astype outside of the function, or outside of the loop",
         )
     return ((*aval.shape, 2) if is_pair(aval) else tuple(aval.shape)), dtype
+
+
+def evaluate_jaxpr(
+    closed: AnyJaxpr, values: Sequence[Array], evaluate: Callable[[JaxprEqn, Sequence[Array]], Sequence[Array]]
+) -> list[Array]:
+    """Returns the results of a jaxpr, each of whose equations `evaluate` evaluates."""
+    jaxpr = compat.open_jaxpr(closed)
+    env: dict[jaxprs.Atom, Array] = dict(zip(jaxpr.constvars, compat.constants_of(closed), strict=True))
+    env.update(zip(jaxpr.invars, values, strict=True))
+
+    def value(atom: jaxprs.Atom) -> Array:
+        return atom.val if is_literal(atom) else env[atom]
+
+    for eqn in jaxpr.eqns:
+        with compat.settings_of(eqn):
+            env.update(zip(eqn.outvars, evaluate(eqn, [*map(value, eqn.invars)]), strict=True))
+    return [*map(value, jaxpr.outvars)]
 
 
 def largest_size(eqn: JaxprEqn) -> int:

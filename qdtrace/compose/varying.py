@@ -12,6 +12,7 @@ import jax
 from jax import lax
 from jax.lax import cond_p, scan_p, while_p
 
+from qdtrace.compose.jaxprs import evaluate_jaxpr
 from qdtrace.errors import UnsupportedError
 from qdtrace.trace import compat
 from qdtrace.trace.source import eqn_loc
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from jax import Array
 
     from qdtrace.trace.compat import AnyJaxpr, JaxprEqn
-    from qdtrace.trace.jaxprs import Atom
 
     Function = Callable[..., list[Array]]
 
@@ -63,21 +63,7 @@ def evaluate(eqn: JaxprEqn, values: Sequence[Array]) -> list[Array]:
 
 def _function(closed: AnyJaxpr) -> Function:
     """Returns the function that a jaxpr is, of values that may vary."""
-    jaxpr = compat.open_jaxpr(closed)
-
-    def run(*values: Array) -> list[Array]:
-        env: dict[Atom, Array] = dict(zip(jaxpr.constvars, compat.constants_of(closed), strict=True))
-        env.update(zip(jaxpr.invars, values, strict=True))
-
-        def value(atom: Atom) -> Array:
-            return atom.val if isinstance(atom, compat.Literal) else env[atom]
-
-        for eqn in jaxpr.eqns:
-            with compat.settings_of(eqn):
-                env.update(zip(eqn.outvars, evaluate(eqn, [value(a) for a in eqn.invars]), strict=True))
-        return [value(a) for a in jaxpr.outvars]
-
-    return run
+    return lambda *values: evaluate_jaxpr(closed, values, evaluate)
 
 
 def _common(values: Sequence[Array]) -> list[Array]:

@@ -9,6 +9,8 @@ import jax, jax.numpy as jnp, numpy as np
 import qdtrace as qd
 from jax import lax
 from jax.sharding import PartitionSpec as P
+from qdtrace.compose import by_xla
+by_xla._LONG = {"sort": ("dimension", 1, 2), "cumsum": ("axis", 1, 2)}
 mesh = jax.make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
 
 def doubled(x):
@@ -27,6 +29,7 @@ CASES = {
     "a mean": lambda a: a - lax.pmean(a, "d"),
     "an exchange": lambda a: lax.ppermute(a, "d", [(0, 1), (1, 0)]),
     "all": lambda a: lax.all_gather(a, "d").sum(0) * a,
+    "long sorts and totals": lambda a: jax.jit(lambda b, t: jnp.sort(b * t) + jnp.cumsum(b + t))(a, jnp.arange(2.0)),
     "the number": lambda a: a * (1.0 + lax.axis_index("d")),
 }
 x = jnp.arange(4.0)
