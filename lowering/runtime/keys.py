@@ -17,6 +17,7 @@ import lowering
 import qdtrace.analysis
 import qdtrace.ir
 from lowering.llvm.target import LLVM_VERSION
+from lowering.plan import renewal
 from lowering.runtime.cache import VERSION_LENGTH
 from qdtrace.ir.printer import print_task
 from qdtrace.ir.program import ref_type
@@ -40,7 +41,7 @@ def digest(*parts: object) -> str:
 
 def task_content(task: Task, emit_options: object) -> str:
     """Returns the content key of a task: equal for equal bodies over references of equal types, despite their names."""
-    return digest("task", print_task(task, canonical=True), emit_options)
+    return digest("task", print_task(task, canonical=True), emit_options, renewal.WORTH)
 
 
 def task_contents(shared: SharedCode, emit_options: object) -> list[str]:

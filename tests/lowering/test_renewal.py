@@ -211,3 +211,14 @@ def test_small_arrays_have_one_pointer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(renewal, "WORTH", 32)
     assert taken(made) == {"x": 0}
     assert renewal.sources_of(made.tasks[0], renewal.large(made.params)) == made.params[:1]
+
+
+def test_code_is_known_by_what_it_renews(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code that takes one pointer of an array is not that of a call which has two."""
+    made = program(SQUARE)
+    args = [np.arange(8, dtype=np.float32), np.array(3, np.int32), np.zeros(8, np.float32)]
+    for worth in (33, 32, 33, 32):
+        monkeypatch.setattr(renewal, "WORTH", worth)
+        for needed in ((), (0,)):
+            (got,) = compiled(made).call(*args, needed=needed)
+            np.testing.assert_array_equal(got, args[0] ** 2)
