@@ -28,7 +28,7 @@ from qdtrace.ir.primitives import ACCUM
 from qdtrace.ir.program import literal, ref_type
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import DType
-from qdtrace.ir.walk import blocks_of, walk_task
+from qdtrace.ir.walk import blocks_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -74,7 +74,7 @@ def padded(program: Program, limits: AccumulationLimits) -> Program:
 
 def _last_of_rows(task: Task, limits: AccumulationLimits, rows: Mapping[Var, int]) -> Iterator[Eqn]:
     """Yields the last of each three additions, one after another, to the components of a row that threads share."""
-    if not any(e.primitive is ACCUM and reference(e) in rows for e in walk_task(task)):
+    if not any(e.primitive is ACCUM and reference(e) in rows for e in task.all_eqns):
         return
     sums = find_sums(TaskFacts(task), limits)
     stack = [*blocks_of(task)]

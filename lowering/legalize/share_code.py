@@ -29,7 +29,6 @@ from qdtrace.ir.printer import Printer
 from qdtrace.ir.program import Eqn, Literal, Program, Task, Var, is_global, literal
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import SCALARS, DType, RefType
-from qdtrace.ir.walk import task_refs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -93,7 +92,7 @@ class _Skeleton(Printer):
         self.literals: list[Literal] = []
         self.positions: dict[Eqn, tuple[int, ...]] = {}
         """Positions of the lifted literals among each equation's operands."""
-        for ref in task_refs(task):
+        for ref in task.refs:
             self.line(0, self.binder(ref, prefix="r"))
         self.task(task, 0)
 

@@ -17,16 +17,7 @@ from qdtrace.ir.faults import checks_of
 from qdtrace.ir.memory import indices_of, reference
 from qdtrace.ir.primitives import ACCUM, ATOMIC, LOAD, QUOTIENT
 from qdtrace.ir.program import Block, Eqn, Literal, Task, Var, is_global, ref_type
-from qdtrace.ir.walk import (
-    definitions,
-    is_innermost,
-    private_bytes,
-    task_refs,
-    used_in_block,
-    walk_eqns,
-    walk_often,
-    walk_task,
-)
+from qdtrace.ir.walk import definitions, is_innermost, private_bytes, used_in_block, walk_eqns, walk_often
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -62,7 +53,7 @@ class TaskFacts:
     @cached_property
     def refs(self) -> tuple[Var, ...]:
         """The global references in the order of the call."""
-        return tuple(task_refs(self.task))
+        return tuple(self.task.refs)
 
     @property
     def ref_count(self) -> int:
@@ -72,13 +63,13 @@ class TaskFacts:
     @cached_property
     def check_numbers(self) -> dict[Eqn, int]:
         """The numbers of the checks, which code reports them by."""
-        return {eqn: k for k, eqn in enumerate(checks_of(walk_task(self.task)))}
+        return {eqn: k for k, eqn in enumerate(checks_of(self.task.all_eqns))}
 
     @cached_property
     def effects(self) -> dict[Var, list[Eqn]]:
         """The memory equations on each global reference."""
         found: dict[Var, list[Eqn]] = {}
-        for eqn in walk_task(self.task):
+        for eqn in self.task.all_eqns:
             if eqn.primitive.is_access and is_global(eqn.invars[0]):
                 found.setdefault(reference(eqn), []).append(eqn)
         return found

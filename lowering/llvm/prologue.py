@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lowering.llvm.descriptions import GlobalMemory
 from qdtrace.ir.dataflow import slice_of
 from qdtrace.ir.primitives import Effect
-from qdtrace.ir.program import Eqn, Task, Var, ref_type
+from qdtrace.ir.program import Eqn, Var, ref_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -58,10 +58,10 @@ def open_function(
         rules[eqn.primitive.name](f, eqn)
 
 
-def head_for(task: Task, needed: Iterable[Var], checks: bool) -> Sequence[Eqn]:
-    """Returns equations of the head that the variables depend on, and its effects, those of checks if `checks`."""
+def head_for(head: Sequence[Eqn], needed: Iterable[Var], checks: bool) -> Sequence[Eqn]:
+    """Returns those equations of a head that the variables depend on, and its effects, those of checks if `checks`."""
 
     def is_kept(eqn: Eqn) -> bool:
         return checks if Effect.CHECK in eqn.primitive.effects else not eqn.outvars
 
-    return slice_of(task.head, needed, kept=is_kept)
+    return slice_of(head, needed, kept=is_kept)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from lowering.llvm.facts import TaskFacts
 from qdtrace.frozen import mutable
 from qdtrace.ir.faults import checks_of
-from qdtrace.ir.walk import walk_task
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +36,7 @@ class DerivedFacts(TaskFacts):
     @cached_property
     def check_numbers(self) -> dict[Eqn, int]:
         """The numbers of the checks in the whole task."""
-        return {e: self.whole.check_numbers[self.origins.get(e, e)] for e in checks_of(walk_task(self.task))}
+        return {e: self.whole.check_numbers[self.origins.get(e, e)] for e in checks_of(self.task.all_eqns)}
 
 
 @mutable(eq=False)

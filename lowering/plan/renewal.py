@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from qdtrace.ir.memory import loaded, written
 from qdtrace.ir.program import Var, is_global, ref_type
-from qdtrace.ir.walk import walk_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,7 +33,7 @@ def large(refs: Iterable[Var]) -> list[Var]:
 
 def renewed_by(task: Task, refs: Iterable[Var]) -> tuple[Var, ...]:
     """Returns those of some `large` references that a task renews, in order."""
-    changed = set(written(walk_task(task)))
+    changed = set(written(task.all_eqns))
     found = [v for v in refs if v in changed]
     if not found:
         return ()
@@ -48,7 +47,7 @@ def renewed_by(task: Task, refs: Iterable[Var]) -> tuple[Var, ...]:
 
 def sources_of(task: Task, refs: Iterable[Var]) -> tuple[Var, ...]:
     """Returns those of some `large` references that a task loads and renews, in order: they have two pointers."""
-    read = set(loaded(walk_task(task)))
+    read = set(loaded(task.all_eqns))
     return renewed_by(task, [v for v in refs if v in read])
 
 
@@ -59,7 +58,7 @@ def renewals(program: Program) -> dict[Var, int]:
     for k, task in enumerate(program.tasks):
         if not waiting:
             break
-        changed = set(written(walk_task(task))).intersection(waiting)
+        changed = set(written(task.all_eqns)).intersection(waiting)
         if changed:
             found |= dict.fromkeys(renewed_by(task, changed), k)
             waiting = [v for v in waiting if v not in changed]

@@ -20,7 +20,7 @@ from qdtrace.ir.faults import checks_of, fault_of, largest_private, must_run, to
 from qdtrace.ir.memory import written
 from qdtrace.ir.primitives import BOUND, CHECK
 from qdtrace.ir.program import Program, Var, ref_type
-from qdtrace.ir.walk import task_refs, walk_eqns, walk_task
+from qdtrace.ir.walk import walk_eqns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -119,7 +119,7 @@ def plan_layout(
     content, inside = _constants(constants or {})
     passes = pass_constants and bool(content)
     operands = len(program.params) + passes
-    eqns = [[*walk_task(task)] for task in program.tasks]
+    eqns = [[*task.all_eqns] for task in program.tasks]
     stored = set(written(chain.from_iterable(eqns)))
     params = {v: k for k, v in enumerate(program.params)}
     returned = [v for v in dict.fromkeys(program.results) if v not in params or v in stored]
@@ -129,7 +129,7 @@ def plan_layout(
     aliases = {params[v]: k for v, k in results.items() if v in params}
     places = {v: Place(k) for v, k in params.items()}
     places |= {v: Place(operands + k) for v, k in results.items()}
-    refs = tuple(tuple(task_refs(task)) for task in program.tasks)
+    refs = tuple(tuple(task.refs) for task in program.tasks)
     kept = [b for b in program.buffers if b not in results and b not in elsewhere]
     offsets, scratch_bytes = pack_buffers(refs, kept)
     places |= {v: Place(operands + len(made), offset) for v, offset in offsets.items()} | elsewhere

@@ -137,7 +137,7 @@ class _Function:
             slot = text.op(f"getelementptr ptr, ptr %refs, i64 {n}")
             return text.op(f"load ptr, ptr {slot}, align 8{constant}")
 
-        open_function(self.frame, self.aliases, pointer, head_for(self.facts.task, needed, checks), SCALAR_RULES)
+        open_function(self.frame, self.aliases, pointer, head_for(self.facts.task.head, needed, checks), SCALAR_RULES)
 
     def bounds(self) -> str:
         """Returns `qd_bounds`."""

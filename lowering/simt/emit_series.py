@@ -20,7 +20,6 @@ from lowering.simt.plan import plan_in_series
 from lowering.simt.series import BlockMemory, Filling
 from lowering.tables import FIELD
 from qdtrace.analysis.index.trips import trip_count
-from qdtrace.ir.walk import task_refs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,7 +72,7 @@ def emit_series(
             operands = "".join(f"ptr {pointer(taken + n)}, " for n in range(refs))
             word = text.op(f"getelementptr i8, {_SPACE} %failure, i64 {number * FIELD}")
             text.do(f"call void @qd_task_{number}({operands}i64 0, i64 0, {_SPACE} {word}, {_SPACE} %memory)")
-        taken += len(task_refs(step))
+        taken += len(step.refs)
         number += 1
     text.do("ret void")
     arguments = "".join(f"{_SPACE} %a{n}, " for n in range(taken))

@@ -18,7 +18,7 @@ from lowering.simt.kernel import Kernel
 from lowering.simt.spans import FREE, SHARE, WORD, WORDS
 from qdtrace.ir.faults import may_fail
 from qdtrace.ir.program import Literal, Var
-from qdtrace.ir.walk import used_vars, walk_task
+from qdtrace.ir.walk import used_vars
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -240,7 +240,7 @@ class _InParts(Kernel):
                 with text.when(where):
                     self._call(name, self.index, word, kept)
             f.wait()
-            if may_fail(walk_task(facts.task)):
+            if may_fail(facts.task.all_eqns):
                 fine = text.fresh_label("fine")
                 text.branch(self._is_zero(word), fine, "end")
                 text.begin(fine)

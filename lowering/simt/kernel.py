@@ -80,7 +80,7 @@ class Kernel:
             return self.text.op(f"addrspacecast ptr addrspace({GLOBAL}) %r{n} to ptr")
 
         self.text.do(f"%scratch = addrspacecast ptr addrspace({GLOBAL}) %memory to ptr")
-        open_function(self.frame, self.aliases, pointer, head_for(self.facts.task, needed, checks), self.rules)
+        open_function(self.frame, self.aliases, pointer, head_for(self.facts.task.head, needed, checks), self.rules)
 
     def _render(self, name: str, threads: int) -> str:
         space = f"ptr addrspace({GLOBAL})"

@@ -17,7 +17,7 @@ from qdtrace.frozen import frozen
 from qdtrace.ir.memory import changes_its_head
 from qdtrace.ir.primitives import ACCUM
 from qdtrace.ir.program import Task
-from qdtrace.ir.walk import private_bytes, task_refs, walk_eqns
+from qdtrace.ir.walk import private_bytes, walk_eqns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -179,7 +179,7 @@ class _Room:
 
     def _of(self, task: Task) -> tuple[int, int, int | None]:
         """Returns code size, references, and shared memory for copies; that is None if the task sums nothing."""
-        return code_size(task.body), len(task_refs(task)) + 1, self._copy_bytes(task)
+        return code_size(task.body), len(task.refs) + 1, self._copy_bytes(task)
 
     def _copy_bytes(self, task: Task) -> int | None:
         if task.kind == "serial" or not any(e.primitive is ACCUM for e in walk_eqns(task.body)):

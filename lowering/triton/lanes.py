@@ -8,7 +8,6 @@ from qdtrace.analysis.uniformity import Uniformity, analyse_uniformity
 from qdtrace.ir.faults import checks_of
 from qdtrace.ir.primitives import IF, LOAD
 from qdtrace.ir.program import Block, Eqn, Task, Var, is_global
-from qdtrace.ir.walk import walk_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +25,7 @@ def analyse_lanes(task: Task, varying: frozenset[Var] = frozenset()) -> Uniformi
         found = analyse_uniformity(task, varying=extra)
         if task.kind == "serial":
             return found
-        everywhere = bool(checks_of(walk_task(task)))
+        everywhere = bool(checks_of(task.all_eqns))
         guarded = frozenset(_loads(task.body, found.divergent, everywhere))
         if guarded <= extra:
             return found

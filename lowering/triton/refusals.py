@@ -14,7 +14,6 @@ from qdtrace.ir.memory import changes_its_head, reference
 from qdtrace.ir.primitives import FOR, REM
 from qdtrace.ir.program import Literal, Var
 from qdtrace.ir.types import DType
-from qdtrace.ir.walk import walk_task
 
 if TYPE_CHECKING:
     from qdtrace.ir.program import Eqn, Task
@@ -37,7 +36,7 @@ _NEVER = {
 
 def refusal(task: Task, family: str = "cuda") -> str | None:
     """Returns why a task cannot become Triton source for a family of GPUs (`cuda`, `rocm`), or None if it can."""
-    eqns = list(walk_task(task))
+    eqns = list(task.all_eqns)
     for eqn in eqns:
         if (reason := _refused(eqn, family)) is not None:
             return _at(reason, eqn)

@@ -28,7 +28,7 @@ from qdtrace.ir.memory import loaded, written
 from qdtrace.ir.primitives import ADD, AND, ATOMIC, CELL, FOR, LANE_MAX, MAX, MIN, MUL, OR, SUB, XOR
 from qdtrace.ir.program import Block, Eqn, Literal, Task, Var, literal
 from qdtrace.ir.types import DType
-from qdtrace.ir.walk import used_vars, walk_all, walk_inside, walk_task
+from qdtrace.ir.walk import used_vars, walk_all, walk_inside
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -113,7 +113,7 @@ class Scan:
 
 def find_scan(task: Task, *, fast_math: bool) -> Scan | str:
     """Returns a serial task as a scan, or why it is none."""
-    if task.kind != "serial" or checks_of(walk_task(task)):
+    if task.kind != "serial" or checks_of(task.all_eqns):
         return "it is not a serial task without checks"
     eqns = (*task.head, *task.body.eqns)
     places = [n for n, e in enumerate(eqns) if any(x.primitive.loops for x in walk_all((e,)))]

@@ -30,7 +30,7 @@ from qdtrace.analysis.index.trips import task_values
 from qdtrace.frozen import frozen
 from qdtrace.ir.memory import indices_of, mode_of, reference, touched, written
 from qdtrace.ir.program import is_global, is_local, ref_type
-from qdtrace.ir.walk import levels_of, walk_all, walk_eqns, walk_inside, walk_task
+from qdtrace.ir.walk import levels_of, walk_all, walk_eqns, walk_inside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -90,7 +90,7 @@ class TaskMemory:
     def accesses(self) -> dict[Var, list[Eqn]]:
         """The memory equations of each reference, those of the head first."""
         found: dict[Var, list[Eqn]] = {}
-        for eqn in walk_task(self.task):
+        for eqn in self.task.all_eqns:
             if eqn.primitive.is_access:
                 found.setdefault(reference(eqn), []).append(eqn)
         return found

@@ -25,7 +25,7 @@ from qdtrace.ir.dataflow import reached
 from qdtrace.ir.memory import indices_of, reference
 from qdtrace.ir.primitives import ACCUM, IF, LOAD, STORE
 from qdtrace.ir.program import Var, is_global, ref_type
-from qdtrace.ir.walk import definitions, used_vars, walk_all, walk_task
+from qdtrace.ir.walk import definitions, used_vars, walk_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -214,7 +214,7 @@ class ScatteringTask:
         self._others: dict[Var, list[Site]] = {}
         """Loads and stores of the references that a task also accumulates into."""
         accesses: dict[Var, int] = {}
-        for eqn in walk_task(task):
+        for eqn in task.all_eqns:
             if eqn.primitive.is_access and (primitive is ACCUM or eqn.primitive is primitive):
                 accesses[reference(eqn)] = accesses.get(reference(eqn), 0) + 1
         for site in _sites(task.body.eqns, ()):

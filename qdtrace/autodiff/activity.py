@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from qdtrace.ir.dataflow import flows, reached
 from qdtrace.ir.memory import values_of
 from qdtrace.ir.program import Literal, Var
-from qdtrace.ir.walk import walk_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -32,7 +31,7 @@ def active_variables(program: Program, inputs: Iterable[Var], results: Iterable[
 def _active(tasks: Sequence[Task], inputs: Sequence[Var], results: Sequence[Var] | None) -> frozenset[Var]:
     after: defaultdict[Var, list[Var]] = defaultdict(list)
     before: defaultdict[Var, list[Var]] = defaultdict(list)
-    for eqn in (e for task in tasks for e in walk_task(task)):
+    for eqn in (e for task in tasks for e in task.all_eqns):
         for source, target in _edges(eqn):
             if isinstance(source, Var) and isinstance(target, Var) and source.dtype.is_float and target.dtype.is_float:
                 after[source].append(target)

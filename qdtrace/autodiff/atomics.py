@@ -17,7 +17,7 @@ from qdtrace.ir.custom import without_rules
 from qdtrace.ir.memory import reference
 from qdtrace.ir.primitives import ATOMIC, STORE
 from qdtrace.ir.program import is_global
-from qdtrace.ir.walk import walk_eqns, walk_program, walk_task
+from qdtrace.ir.walk import walk_eqns, walk_program
 from qdtrace.passes.dead_code import DeadCode
 
 if TYPE_CHECKING:
@@ -51,6 +51,6 @@ def check_atomics(program: Program, adjoints: Container[Var] = ()) -> None:
     if all(reference(e) in adjoints for e in walk_program(program) if e.primitive is ATOMIC):
         return
     for task in DeadCode()(without_rules(program)).tasks:
-        for eqn in walk_task(task) if task.index is not None else ():
+        for eqn in task.all_eqns if task.index is not None else ():
             if eqn.primitive is ATOMIC and reference(eqn) not in adjoints:
                 raise old_value_refused(eqn.params["op"], eqn.loc)

@@ -21,7 +21,7 @@ from qdtrace.ir.memory import indices_of, values_of
 from qdtrace.ir.primitives import ACCUM, ATOMIC
 from qdtrace.ir.program import Literal, Program, Task, Var, literal
 from qdtrace.ir.rebuild import Rebuilder
-from qdtrace.ir.walk import walk_program, walk_task
+from qdtrace.ir.walk import walk_program
 
 if TYPE_CHECKING:
     from qdtrace.ir.custom import Part
@@ -56,7 +56,7 @@ def _parts(task: Task) -> list[tuple[Var, Var, Part]]:
     found: list[tuple[Var, Var, Part]] = []
     parts: dict[Atom, Part] = {}
     last: Atom | None = None
-    for eqn in walk_task(task):
+    for eqn in task.all_eqns:
         if is_part(eqn):
             parts[eqn.outvar] = eqn.params["rule"]
         elif _is_other(eqn):
@@ -114,7 +114,7 @@ def _check_apart(memory: TaskMemory, ref: Var, op: str) -> None:
 
 def _check_order(task: Task) -> None:
     """Raises GradientError for old values of atomics: the task runs several times, each time in another order."""
-    for eqn in walk_task(task):
+    for eqn in task.all_eqns:
         if eqn.primitive is ATOMIC:
             raise GradientError(
                 "needs a loop that gives the same values each time that it runs, got `atomic` "

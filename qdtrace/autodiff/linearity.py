@@ -22,7 +22,7 @@ from qdtrace.ir.memory import indices_of, values_of, written
 from qdtrace.ir.primitives import CUSTOM, STORE, WHILE
 from qdtrace.ir.program import Block, Literal, Program, Task, Var, literal
 from qdtrace.ir.types import DType
-from qdtrace.ir.walk import task_refs, walk_inside, walk_program, walk_task
+from qdtrace.ir.walk import walk_inside, walk_program
 from qdtrace.passes.dead_code import DeadCode
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def reads_none(program: Program, unknown: Sequence[Var]) -> Program:
     Raises GradientError if it reads one: the function is not linear in it.
     """
     made = DeadCode()(without_rules(program))
-    used = {ref for task in made.tasks for ref in task_refs(task)}
+    used = {ref for task in made.tasks for ref in task.refs}
     if read := next((v for v in unknown if v in used), None):
         raise not_linear_in(program, f"a derivative that depends on `{read.hint}`", None)
     return replace(program, params=tuple(v for v in program.params if v not in unknown))
@@ -150,10 +150,10 @@ def dependent_variables(program: Program, unknown: Sequence[Var]) -> frozenset[V
             before[target].append(source)
 
     for task in program.tasks:
-        for ref in written(walk_task(task)):
+        for ref in written(task.all_eqns):
             add(task.start, ref)
             add(task.stop, ref)
-        for eqn in walk_task(task):
+        for eqn in task.all_eqns:
             for source, target in flows(eqn) if eqn.blocks else ():
                 add(source, target)
             for source in _operands(eqn):
@@ -201,8 +201,8 @@ def _overwritten(program: Program, wanted: Collection[Var]) -> Iterator[Var]:
     """Yields the references in `wanted` whose first content nothing reads, as a task stores every element first."""
     left = set(wanted)
     for task in program.tasks if left else ():
-        met = left.intersection(task_refs(task))
-        read = {e.invars[0] for e in walk_task(task) if e.primitive.is_access and e.primitive is not STORE}
+        met = left.intersection(task.refs)
+        read = {e.invars[0] for e in task.all_eqns if e.primitive.is_access and e.primitive is not STORE}
         yield from (met & filled_by(task)).difference(read) if met else ()
         left -= met
 

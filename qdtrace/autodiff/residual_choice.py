@@ -24,7 +24,6 @@ from qdtrace.ir.memory import indices_of, reference
 from qdtrace.ir.primitives import LOAD
 from qdtrace.ir.program import literal, ref_type
 from qdtrace.ir.types import DType
-from qdtrace.ir.walk import task_refs
 from qdtrace.passes.dead_code import live_variables
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def moments_read(program: Program, linear: Sequence[Var]) -> tuple[Moment, ...]:
     program = with_private_rows(with_cut_loops(program), lambda: zero, CPU.reverse.open_stack_bytes)
     tasks: list[Task] = []
     for k, task in enumerate(program.tasks):
-        used = task_refs(task)
+        used = task.refs
         if active.isdisjoint(used):
             continue  # all that other tasks find of what it writes is given
         primal = [ref for ref in used if ref not in active]

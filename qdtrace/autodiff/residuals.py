@@ -16,7 +16,6 @@ from qdtrace.autodiff.write_once import found_behind, settled
 from qdtrace.ir.primitives import BOUND, CHECK, LOAD
 from qdtrace.ir.program import Program, Var
 from qdtrace.ir.rebuild import Rebuilder
-from qdtrace.ir.walk import task_refs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -60,7 +59,7 @@ def moments_found(program: Program, active: Iterable[Var]) -> list[Moment]:
     refs, found = set(active), Given(program, ())
     moments: dict[Moment, None] = {}
     for k, task in enumerate(program.tasks):
-        used = task_refs(task)
+        used = task.refs
         if not refs.isdisjoint(used):
             moments.update(dict.fromkeys(m for ref in used if (m := found.moment(k, ref)) is not None))
             behind = (found.moment(k + 1, ref) for ref in found_behind(settled(task)))
@@ -117,7 +116,7 @@ def loading_given(program: Program, forward: Program, given: Given, active: Iter
     made: list[Task] = []
     refs = set(active)
     for k, (task, with_tangents) in enumerate(zip(program.tasks, forward.tasks, strict=True)):
-        used = task_refs(task)
+        used = task.refs
         if refs.isdisjoint(used):
             made.append(Unchecked().rebuild_task(with_tangents))
             continue

@@ -39,7 +39,7 @@ from qdtrace.ir.builder import Builder
 from qdtrace.ir.copies import copy_task
 from qdtrace.ir.primitives import LOAD
 from qdtrace.ir.program import Block, Program, Var, literal, ref_type
-from qdtrace.ir.walk import is_innermost, private_bytes, task_refs, walk_program, walk_task
+from qdtrace.ir.walk import is_innermost, private_bytes, walk_program
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -82,7 +82,7 @@ def reverse(
             adjoints[var] = Var(var.type, f"{var.hint}_bar")
             buffers.append(adjoints[var])
             initial[adjoints[var]] = literal(0, var.dtype)
-    refs = list(map(task_refs, program.tasks))
+    refs = [task.refs for task in program.tasks]
     numbers = [k for k, used in enumerate(refs) if any(v in active for v in used)]
     accessed = {k: settled(program.tasks[k], zero) for k in numbers}
     needed: list[tuple[int, Var]] = []
@@ -134,9 +134,9 @@ def _run_again(program: Program, accessed: Mapping[int, Accesses], known: Given,
             wanted |= {v for v in found_behind(accessed[k]) if known.content(k + 1, v) is None}
         if not wanted.isdisjoint(written_by(task)):
             again.add(k)
-            wanted |= task_refs(task).keys() - zero
+            wanted |= task.refs.keys() - zero
         if k in accessed:
-            loaded = {e.invars[0] for e in walk_task(task) if e.primitive is LOAD}
+            loaded = {e.invars[0] for e in task.all_eqns if e.primitive is LOAD}
             wanted |= {v for v in loaded if isinstance(v, Var) and v not in zero and known.content(k, v) is None}
     return again
 

@@ -31,7 +31,7 @@ from qdtrace.ir.primitives import ATOMIC, BOUND
 from qdtrace.ir.program import Literal, Var, literal, ref_type
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import DType
-from qdtrace.ir.walk import walk_all, walk_task
+from qdtrace.ir.walk import walk_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable
@@ -93,7 +93,7 @@ class _Row:
 
 def _row_of(task: Task, ref: Var) -> _Row | None:
     """Returns the row of each iteration that contains all accesses to a reference; None if there is none."""
-    used = [e for e in walk_task(task) if e.primitive.is_access and e.invars[0] is ref]
+    used = [e for e in task.all_eqns if e.primitive.is_access and e.invars[0] is ref]
     uses = [any(e in used for e in walk_all([eqn])) for eqn in task.body.eqns]
     if any(e in used for e in walk_all(task.head)) or any(e.primitive is ATOMIC for e in used):
         return None

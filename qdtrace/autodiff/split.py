@@ -33,7 +33,7 @@ from qdtrace.ir.memory import loaded, written
 from qdtrace.ir.primitives import ATOMIC, BOUND, LOAD
 from qdtrace.ir.program import Block, Var
 from qdtrace.ir.rebuild import Copier
-from qdtrace.ir.walk import used_vars, walk_all, walk_task
+from qdtrace.ir.walk import used_vars, walk_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -61,7 +61,7 @@ def _may_split(task: Task) -> bool:
 
 def _parts(task: Task, zero: frozenset[Var]) -> list[Task]:
     """Returns the fewest parts of a task that need no long tapes, or the task alone if there are none such."""
-    if not _needs_tape(task, zero) or any(e.primitive is ATOMIC for e in walk_task(task)):
+    if not _needs_tape(task, zero) or any(e.primitive is ATOMIC for e in task.all_eqns):
         return [task]
     parts: list[list[Eqn]] = [[]]
     for piece in _pieces(task):
@@ -82,7 +82,7 @@ def _needs_tape(task: Task, zero: frozenset[Var]) -> bool:
 
 def _pieces(task: Task) -> Iterator[list[Eqn]]:
     """Yields the equations of a task's body in pieces, between which it may be cut."""
-    changed = set(written(walk_task(task)))
+    changed = set(written(task.all_eqns))
     eqns, again = task.body.eqns, {v: e for e in task.body.eqns if _runs_again(e, changed) for v in e.outvars}
     once = {v for e in eqns for v in e.outvars if v not in again}
     for e in again.values():  # in order, so that operands come first

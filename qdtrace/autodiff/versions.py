@@ -13,7 +13,6 @@ from qdtrace.ir.copies import copy_task
 from qdtrace.ir.memory import written
 from qdtrace.ir.program import Program, Task, Var, is_global, literal
 from qdtrace.ir.rebuild import Rebuilder
-from qdtrace.ir.walk import walk_task
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping
@@ -67,7 +66,7 @@ class Versions:
 
 def written_by(task: Task) -> dict[Var, None]:
     """Returns the global references that a task writes, in order."""
-    return dict.fromkeys(filter(is_global, written(walk_task(task))))
+    return dict.fromkeys(filter(is_global, written(task.all_eqns)))
 
 
 def with_memory(task: Task, memory: Mapping[Var, Var]) -> Task:

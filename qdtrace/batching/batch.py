@@ -22,7 +22,7 @@ from qdtrace.ir.program import Block, Literal, Program, Stage, Task, Var, is_glo
 from qdtrace.ir.rebuild import Copier
 from qdtrace.ir.tells import of_iteration
 from qdtrace.ir.types import DType, RefType
-from qdtrace.ir.walk import free_vars, task_refs, walk_all, walk_task
+from qdtrace.ir.walk import free_vars, walk_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -40,8 +40,8 @@ def batched_references(program: Program, mask: Sequence[bool], others: Iterable[
     while grown:
         before = len(batched)
         for task in program.tasks:
-            if any(ref in batched for ref in task_refs(task)):
-                batched.update(filter(is_global, written(walk_task(task))))
+            if any(ref in batched for ref in task.refs):
+                batched.update(filter(is_global, written(task.all_eqns)))
         grown = len(batched) > before
     return batched
 
@@ -62,7 +62,7 @@ def batch(program: Program, mask: Sequence[bool], size: int, *, all_results: boo
     extra: list[Var] = []
     initial = {new.get(v, v): value for v, value in program.initial.items()}
     for task in program.tasks:
-        if not any(ref in batched for ref in task_refs(task)):
+        if not any(ref in batched for ref in task.refs):
             tasks.append(task)
             continue
         made, buffers = _task(task, new, size)

@@ -22,7 +22,6 @@ from qdtrace.ir.primitives import ACCUM, DIV, REM
 from qdtrace.ir.program import Literal, Var, is_global, literal, ref_type
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import DType, RefType
-from qdtrace.ir.walk import walk_task
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -128,7 +127,7 @@ def _shares(program: Program, digits: Sequence[Mapping[Var, Digit]], count: int,
                 lanes[number] = own
     accesses: dict[Var, list[tuple[bool, Eqn, list[int]]]] = {}
     for number, task in enumerate(program.tasks):
-        for eqn in walk_task(task):
+        for eqn in task.all_eqns:
             if eqn.primitive.is_access and is_global(eqn.invars[0]):
                 own = lanes.get(number)
                 along = [] if own is None else [k for k, v in enumerate(indices_of(eqn)) if own.is_lane(v)]

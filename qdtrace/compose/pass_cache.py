@@ -39,7 +39,6 @@ from qdtrace.ir.primitives import Primitive, primitive
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.program import Block, Eqn, Literal, Program, Stage, Task, Var
 from qdtrace.ir.types import DType
-from qdtrace.ir.walk import walk_program
 from qdtrace.sources import version_of
 from qdtrace.trace import compat
 
@@ -111,11 +110,12 @@ class GraphKey:
 def graph_key(program: Program) -> GraphKey:
     """Returns the key of a graph."""
     locs: dict[Loc | None, int] = {None: 0}
-    pattern = [locs.setdefault(task.loc, len(locs)) for task in program.tasks]
-    values = [v for task in program.tasks for v in task.hints.values()]
-    for eqn in walk_program(program):
-        pattern.append(locs.setdefault(eqn.loc, len(locs)))
-        values += eqn.params.values()
+    pattern, values = list[int](), list[object]()
+    for task in program.tasks:
+        pattern += [locs.setdefault(each.loc, len(locs)) for each in (task, *task.all_eqns)]
+        values += task.hints.values()
+        for eqn in task.all_eqns:
+            values += eqn.params.values()
     reason = "" if {*map(type, values)} <= _PRINTED else "object of Python in the graph"
     text = (print_program(program), program.stage, pattern)
     return GraphKey(hashlib.sha256(repr(text).encode()).hexdigest(), tuple(loc for loc in locs if loc), reason)

@@ -19,7 +19,6 @@ from qdtrace.compose.staged_program import StagedProgram
 from qdtrace.errors import GradientError
 from qdtrace.frozen import frozen
 from qdtrace.ir.platforms import asks_platform
-from qdtrace.ir.walk import task_refs
 from qdtrace.passes.dead_code import DeadCode
 from qdtrace.trace import compat
 from qdtrace.trace.dtypes import kept_by_mode
@@ -97,7 +96,7 @@ def unread_by(base: StagedProgram, wrt: Mask, out: Mask, *, with_primal: bool) -
             return ()
         program = made.staged.program
         tangents = program.results[len(base.program.results) if with_primal else 0 :]
-        used = {v for task in DeadCode()(replace(program, results=tangents)).tasks for v in task_refs(task)}
+        used = {v for task in DeadCode()(replace(program, results=tangents)).tasks for v in task.refs}
         unread = tuple(v not in used for v in program.params[: len(base.program.params)])
         return unread if any(unread) else ()
 

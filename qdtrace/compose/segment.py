@@ -23,7 +23,7 @@ from qdtrace.ir.faults import may_fail
 from qdtrace.ir.memory import written
 from qdtrace.ir.program import Atom, Literal, Program, Task, Var, is_global, literal, ref_type
 from qdtrace.ir.types import DType
-from qdtrace.ir.walk import walk_eqns, walk_task
+from qdtrace.ir.walk import walk_eqns
 from qdtrace.trace import compat
 from qdtrace.trace.dtypes import as_jax
 from qdtrace.trace.importer.values import array_of
@@ -203,7 +203,7 @@ class Segment:
         if not during_serial:
             self.close_serial()
         self.tasks.append(task)
-        self.written.update(filter(is_global, written(walk_task(task))))
+        self.written.update(filter(is_global, written(task.all_eqns)))
 
     @contextmanager
     def serial_builder(self, loc: Loc | None = None) -> Generator[Builder]:

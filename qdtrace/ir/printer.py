@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from qdtrace.ir.primitives import FOR, WHILE
 from qdtrace.ir.program import Literal, Var
 from qdtrace.ir.syntax import clean_hint, literal_text, value_text, word_text
-from qdtrace.ir.walk import task_refs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +34,7 @@ def print_task(task: Task, *, canonical: bool = False) -> str:
     """Returns the text of a task; `canonical` makes it independent of names and source lines, and adds references."""
     printer = Printer(canonical=canonical)
     if canonical:
-        refs = [printer.binder(v, prefix="r") for v in task_refs(task)]
+        refs = [printer.binder(v, prefix="r") for v in task.refs]
         printer.line(0, "task(" + ", ".join(refs) + ")")
     printer.task(task, 0)
     return printer.text()

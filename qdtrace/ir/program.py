@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import field, replace
 from enum import IntEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from qdtrace.frozen import frozen
 from qdtrace.ir.types import SCALARS, BlockType, DType, RefType, ScalarType, Space, Type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from qdtrace.errors import Loc
     from qdtrace.ir.primitives import Primitive
@@ -184,7 +184,21 @@ class Eqn:
         return Eqn(self.primitive, invars, outvars, self.params, blocks, self.loc)
 
 
-@frozen(eq=False, slots=True)
+def walk_all(eqns: Iterable[Eqn], enters: Callable[[Eqn], bool] = lambda _: True) -> Iterator[Eqn]:
+    """Yields each of the equations and, after it, those in the blocks of what it `enters`, in program order."""
+    # One generator for all depths: this runs many times for each equation of a program.
+    pending = [iter(eqns)]
+    while pending:
+        for eqn in pending[-1]:
+            yield eqn
+            if eqn.blocks and enters(eqn):  # most have none
+                pending += [iter(inner.eqns) for inner in reversed(eqn.blocks)]
+                break
+        else:
+            pending.pop()
+
+
+@frozen(eq=False)
 class Task:
     """A launch unit.
 
@@ -206,6 +220,17 @@ class Task:
     loc: Loc | None = None
     hints: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Launch hints of the user: `block_dim`, `unroll`, `fuse`, `refill`."""
+
+    @cached_property
+    def all_eqns(self) -> tuple[Eqn, ...]:
+        """Every equation, those in blocks included, head first and in program order."""
+        return tuple(walk_all((*self.head, *self.body.eqns)))
+
+    @cached_property
+    def refs(self) -> dict[Var, None]:
+        """The global references that the task uses, in order of first use."""
+        used = (a for eqn in self.all_eqns for a in eqn.invars)
+        return dict.fromkeys(a for a in used if a.type.__class__ is RefType and is_global(a))  # type: ignore[misc]
 
     def rebuilt(
         self,

@@ -24,7 +24,7 @@ from qdtrace.ir.primitives import TELL
 from qdtrace.ir.program import literal, ref_type
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import DType, RefType
-from qdtrace.ir.walk import walk_program, walk_task
+from qdtrace.ir.walk import walk_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -113,7 +113,7 @@ def given_memory(program: Program, lines: int) -> tuple[Program, list[Records]]:
     found: list[Records] = []
 
     def changed(task: Task) -> Task:
-        places = dict.fromkeys(int(e.params["site"]) for e in walk_task(task) if e.primitive is TELL)
+        places = dict.fromkeys(int(e.params["site"]) for e in task.all_eqns if e.primitive is TELL)
         if not places:
             return task
         width = HEAD + max(sum(map(_words_of, sites[k].elements())) for k in places)

@@ -30,7 +30,7 @@ from qdtrace.ir.printer import Printer, print_eqn
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Stage, Task, Var, is_local, ref_type
 from qdtrace.ir.type_rules import IrTypeError
 from qdtrace.ir.types import DType, RefType, ScalarType, Space
-from qdtrace.ir.walk import free_vars, used_vars, walk_all, walk_program, walk_task
+from qdtrace.ir.walk import free_vars, used_vars, walk_all, walk_program
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -141,7 +141,7 @@ class _Verifier:
         if var not in self.program.params or not var.dtype.is_integer or len(limits.steps) != ref_type(var).ndim:
             what = "has limits, which a parameter of integers has, with a step for each axis"
             raise self._error("limits", f"{self._name(var)} {what}")
-        if any(var in written(walk_task(task)) for task in self.program.tasks):
+        if any(var in written(task.all_eqns) for task in self.program.tasks):
             raise self._error("limits", f"{self._name(var)} has limits and is written")
 
     def _check_donations(self) -> None:
@@ -182,7 +182,7 @@ class _Verifier:
     def _check_head(self, task: Task) -> None:
         if not task.head:
             return
-        changed = set(written(walk_task(task)))
+        changed = set(written(task.all_eqns))
         for eqn in walk_all(task.head):
             if eqn.primitive.writes and not is_local(eqn.invars[0]):
                 raise self._error("head", "a head writes no buffer", eqn)

@@ -6,11 +6,10 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from qdtrace.ir.primitives import CELL
-from qdtrace.ir.program import Block, Var
-from qdtrace.ir.types import RefType
+from qdtrace.ir.program import Block, Var, walk_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from qdtrace.ir.program import Eqn, Program, Task
 
@@ -18,25 +17,6 @@ if TYPE_CHECKING:
 def blocks_of(task: Task) -> tuple[Block, ...]:
     """Returns the head (as a block without parameters) and the body of a task."""
     return Block((), task.head, (task.start, task.stop)), task.body
-
-
-def walk_all(eqns: Iterable[Eqn]) -> Iterator[Eqn]:
-    """Yields each of the equations and, after it, those in its blocks, in program order."""
-    return _walk(eqns, lambda _: True)
-
-
-def _walk(eqns: Iterable[Eqn], enters: Callable[[Eqn], bool]) -> Iterator[Eqn]:
-    """Yields each of the equations and those in the blocks of what it `enters`, in program order."""
-    # One generator for all depths: this runs some thirty times for each equation of a program.
-    pending = [iter(eqns)]
-    while pending:
-        for eqn in pending[-1]:
-            yield eqn
-            if eqn.blocks and enters(eqn):  # most have none
-                pending += [iter(inner.eqns) for inner in reversed(eqn.blocks)]
-                break
-        else:
-            pending.pop()
 
 
 def walk_eqns(block: Block) -> Iterator[Eqn]:
@@ -51,7 +31,7 @@ def is_rare(eqn: Eqn) -> bool:
 
 def walk_often(block: Block) -> Iterator[Eqn]:
     """Yields every equation of the block but those that hardly ever run."""
-    return _walk(block.eqns, lambda eqn: not is_rare(eqn))
+    return walk_all(block.eqns, lambda eqn: not is_rare(eqn))
 
 
 def walk_inside(eqn: Eqn) -> Iterator[Eqn]:
@@ -83,19 +63,14 @@ def levels_of(task: Task) -> dict[Var, int]:
     return found
 
 
-def walk_task(task: Task) -> Iterator[Eqn]:
-    """Yields every equation of a task, head first."""
-    return chain(walk_all(task.head), walk_all(task.body.eqns))
-
-
 def walk_program(program: Program) -> Iterator[Eqn]:
     """Yields every equation of the program."""
-    return chain.from_iterable(map(walk_task, program.tasks))
+    return chain.from_iterable(task.all_eqns for task in program.tasks)
 
 
 def definitions(task: Task) -> dict[Var, Eqn]:
     """Returns the equation that binds each variable (those bound by a block or the task are absent)."""
-    return {var: eqn for eqn in walk_task(task) for var in eqn.outvars}
+    return {var: eqn for eqn in task.all_eqns for var in eqn.outvars}
 
 
 def used_vars(eqn: Eqn) -> Iterator[Var]:
@@ -141,30 +116,3 @@ def free_vars(block: Block) -> dict[Var, None]:
 def private_bytes(eqns: Iterable[Eqn]) -> int:
     """Returns the bytes of the cells and private arrays that the equations make, those in their blocks included."""
     return sum(v.type.nbytes for e in walk_all(eqns) if e.primitive is CELL for v in e.outvars)  # type: ignore[union-attr]
-
-
-def task_refs(task: Task) -> dict[Var, None]:
-    """Returns the global references that a task uses, in order of first use."""
-    found: dict[Var, None] = {}
-    for block in blocks_of(task):
-        used, bound = dict[Var, None](), set[Var]()
-        _references(block, used, bound)
-        found.update((var, None) for var in used if var not in bound)
-    return found
-
-
-def _references(block: Block, used: dict[Var, None], bound: set[Var]) -> None:
-    """Adds the references that are used, and those that are bound, anywhere in the block."""
-    bound.update(v for v in block.params if v.type.__class__ is RefType)
-    for eqn in block.eqns:
-        for atom in eqn.invars:
-            if atom.type.__class__ is RefType:
-                used[atom] = None  # type: ignore[index]
-        for inner in eqn.blocks:
-            _references(inner, used, bound)
-        for var in eqn.outvars:
-            if var.type.__class__ is RefType:
-                bound.add(var)
-    for atom in block.results:
-        if atom.type.__class__ is RefType:
-            used[atom] = None  # type: ignore[index]

@@ -14,7 +14,7 @@ from qdtrace.frozen import frozen
 from qdtrace.ir.memory import indices_of, reference
 from qdtrace.ir.primitives import BOUND, CONVERT, FOR, LOAD
 from qdtrace.ir.program import Literal
-from qdtrace.ir.walk import definitions, walk_task
+from qdtrace.ir.walk import definitions
 from qdtrace.lengths.skeleton import SIZE
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def indices_in(skeleton: Skeleton) -> Indices:
     accesses: set[tuple[Index, int]] | None = set()
     for task in skeleton.program.tasks:
         forms = _Forms(task, literals, params)
-        for eqn in walk_task(task):
+        for eqn in task.all_eqns:
             if eqn.primitive is BOUND and (form := forms.of(eqn, 0)) is not None:
                 checks[eqn] = form, literals[eqn, SIZE]
             elif eqn.primitive.is_access and reference(eqn) in lengths:
@@ -79,7 +79,7 @@ class _Forms:
         self.literals, self.params = literals, params
         self.defined = definitions(task)
         self.loops: dict[Var | None, tuple[Any, int]] = {task.index: (task, 1)}
-        for eqn in walk_task(task):
+        for eqn in task.all_eqns:
             if eqn.primitive is FOR and isinstance(eqn.step, Literal) and eqn.step.value != 0:
                 self.loops[eqn.index] = eqn, int(eqn.step.value)
 

@@ -33,7 +33,7 @@ from qdtrace.ir.primitives import ATOMIC, CELL
 from qdtrace.ir.program import Eqn, Program, Task, Var, ref_type
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import RefType, Space
-from qdtrace.ir.walk import bound_in_block, task_refs, walk_eqns
+from qdtrace.ir.walk import bound_in_block, walk_eqns
 from qdtrace.passes.base import Pass
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Contract(Pass):
         """Returns the program with buffers contracted, or the same object if none can be."""
         users: dict[Var, list[int]] = {b: [] for b in program.buffers if b not in program.results}
         for number, task in enumerate(program.tasks):
-            for ref in task_refs(task):
+            for ref in task.refs:
                 if ref in users:
                     users[ref].append(number)
         wanted: dict[int, list[Var]] = {}

@@ -38,7 +38,7 @@ from qdtrace.ir.dataflow import Flow
 from qdtrace.ir.memory import read, touched, written
 from qdtrace.ir.primitives import ACCUM, CELL, FOR, IF, STORE, WHILE
 from qdtrace.ir.program import Eqn, Program, Task, Var, is_local
-from qdtrace.ir.walk import walk_eqns, walk_inside, walk_task
+from qdtrace.ir.walk import walk_eqns, walk_inside
 from qdtrace.passes.base import Pass
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def without_dead_stores(
     for task in reversed(program.tasks):
         after = set(live) if note is not None else live
         swept, dropped = _swept(task, live)
-        reads = set(read(walk_task(swept)))
+        reads = set(read(swept.all_eqns))
         if not per_task:
             live -= filled_by(swept) - reads
         live |= {ref for ref in reads if not is_local(ref)}
@@ -90,7 +90,7 @@ def _swept(task: Task, live: Collection[Var]) -> tuple[Task, list[Eqn]]:
     if not changed:
         return task, []
     memory = TaskMemory(task)
-    reads = set(read(walk_task(task)))
+    reads = set(read(task.all_eqns))
     gone = {
         ref for ref in memory.tracked & changed
         if ref not in live and not is_local(ref) and (ref not in reads or memory.is_private(ref))

@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, ClassVar
 from qdtrace.analysis.index.definite_stores import fill_of, filled_by
 from qdtrace.frozen import frozen
 from qdtrace.ir.primitives import STORE
-from qdtrace.ir.walk import task_refs, walk_task
-from qdtrace.passes.base import ContentPass
+from qdtrace.passes.contents import ContentPass
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -50,13 +49,13 @@ class Fills(ContentPass):
                 initial.update(fill)  # a later fill of what is still unused wins
             else:
                 kept.append(task)
-                fresh.difference_update(task_refs(task))
+                fresh.difference_update(task.refs)
         if len(kept) < len(program.tasks):
             program = replace(program, tasks=tuple(kept), initial=initial)
         return super().__call__(program)
 
     def on_first_use(self, task: Task, met: Mapping[Var, Literal]) -> tuple[Task, Collection[Var]]:
         """Returns the task and the buffers that it only stores to, every element of them."""
-        seen = {e.invars[0] for e in walk_task(task) if e.invars and e.primitive is not STORE}
+        seen = {e.invars[0] for e in task.all_eqns if e.invars and e.primitive is not STORE}
         stored = met.keys() - seen
         return task, stored & filled_by(task) if stored else ()

@@ -28,7 +28,7 @@ from qdtrace.ir.primitives import ACCUM, FOR
 from qdtrace.ir.program import ref_type
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.walk import walk_eqns, walk_nested
-from qdtrace.passes.base import ContentPass
+from qdtrace.passes.contents import ContentPass
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

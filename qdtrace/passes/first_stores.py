@@ -22,7 +22,7 @@ from qdtrace.analysis.memory import TaskMemory
 from qdtrace.frozen import frozen
 from qdtrace.ir.builder import Builder, nest, unravel
 from qdtrace.ir.program import Block, ref_type
-from qdtrace.passes.base import ContentPass
+from qdtrace.passes.contents import ContentPass
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -35,7 +35,7 @@ from qdtrace.ir.primitives import CELL, FOR
 from qdtrace.ir.program import Block, Eqn, Literal, Var, is_local, literal, ref_type
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import DType, RefType
-from qdtrace.ir.walk import used_in_block, walk_eqns, walk_inside, walk_task
+from qdtrace.ir.walk import used_in_block, walk_eqns, walk_inside
 from qdtrace.passes.base import TaskPass
 from qdtrace.passes.taken_apart import Apart
 
@@ -168,7 +168,7 @@ def _flat_arrays(task: Task, nests: Iterable[_Nest]) -> set[Var]:
     """Returns the private arrays of several axes that nests touch at the number of a trip, and accesses alone use."""
     found = {reference(e) for nest in nests for e in nest.places}
     found = {ref for ref in found if is_local(ref) and ref_type(ref).ndim > 1}
-    for eqn in walk_task(task):
+    for eqn in task.all_eqns:
         found.difference_update(eqn.invars[1:] if eqn.primitive.is_access else eqn.invars)
     return found & {v for e in walk_eqns(task.body) if e.primitive is CELL for v in e.outvars}
 

@@ -28,7 +28,6 @@ from qdtrace.ir.memory import mode_of
 from qdtrace.ir.primitives import ATOMIC, LOAD, STORE
 from qdtrace.ir.program import Atom, Block, Literal, Program, Task, Var
 from qdtrace.ir.rebuild import Copier, Rebuilder
-from qdtrace.ir.walk import task_refs
 from qdtrace.passes.base import Pass
 from qdtrace.passes.fusion_cost import judge
 from qdtrace.passes.fusion_decisions import Decision
@@ -97,7 +96,7 @@ class _Scheduler:
         self.orders: Iterator[int] = count()
         self.last_use: dict[Var, int] = {}
         for number, task in enumerate(program.tasks):
-            for ref in task_refs(task):
+            for ref in task.refs:
                 self.last_use[ref] = number
         self.local = set(program.buffers) - set(program.results)
         self.number = 0

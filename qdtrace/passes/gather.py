@@ -30,7 +30,7 @@ from qdtrace.frozen import frozen
 from qdtrace.ir.memory import values_of
 from qdtrace.ir.primitives import ATOMIC, LOAD, Effect
 from qdtrace.ir.program import is_local
-from qdtrace.ir.walk import task_refs, walk_all, walk_task
+from qdtrace.ir.walk import walk_all
 from qdtrace.passes.base import Pass
 from qdtrace.passes.gather_own import with_own_joined
 from qdtrace.passes.gather_rest import Kept, Rest
@@ -77,7 +77,7 @@ class GatherScatters(Pass):
         tasks: list[Task] = []
         for task in program.tasks:
             tasks += self._gathered(task, state)
-            for ref in task_refs(task):
+            for ref in task.refs:
                 state.fresh.pop(ref, None)
         made = program.rebuilt(tasks)
         if made is program:
@@ -116,7 +116,7 @@ class GatherScatters(Pass):
         state.arrays += kept.arrays
         return [
             *self._tasks(found, moved, state),
-            *([rest] if any(map(_acts, walk_task(rest))) else []),
+            *([rest] if any(map(_acts, rest.all_eqns)) else []),
             *self._tasks(loading, [loading.scatters_again(old) for old in later], state),
         ]
 

@@ -27,7 +27,7 @@ from qdtrace.ir.builder import Builder
 from qdtrace.ir.primitives import BOUND, CHECK, FOR
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, literal
 from qdtrace.ir.rebuild import Rebuilder
-from qdtrace.ir.walk import walk_inside, walk_task
+from qdtrace.ir.walk import walk_inside
 from qdtrace.passes.base import TaskPass
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class HoistBounds(TaskPass):
     name: ClassVar[str] = "hoist_bounds"
 
     def on_task(self, task: Task, program: Program) -> Task:
-        if not any(e.primitive is BOUND for e in walk_task(task)):
+        if not any(e.primitive is BOUND for e in task.all_eqns):
             return task
         body, in_front = _Hoister().rebuild_block(task.body), Builder()
         if task.kind == "range_for" and task.index is not None:

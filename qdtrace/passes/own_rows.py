@@ -21,7 +21,7 @@ from qdtrace.analysis.machine import CPU
 from qdtrace.frozen import frozen
 from qdtrace.ir.memory import indices_of, reference, written
 from qdtrace.ir.program import Literal, Program, Task, Var, ref_type
-from qdtrace.ir.walk import task_refs, walk_eqns
+from qdtrace.ir.walk import walk_eqns
 from qdtrace.passes.base import Pass
 from qdtrace.passes.contract import cells_for, with_cells
 
@@ -47,7 +47,7 @@ class OwnRows(Pass):
         if self.machine.platform != "cpu":
             return program
         free = set(program.params) - set(program.results)
-        used = [ref for task in program.tasks for ref in set(task_refs(task))]
+        used = [ref for task in program.tasks for ref in set(task.refs)]
         free = {ref for ref in free if used.count(ref) == 1}
         return program.map_tasks(lambda task: _with_rows(task, free))
 

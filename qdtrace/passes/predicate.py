@@ -43,7 +43,7 @@ from qdtrace.ir.memory import values_of, written
 from qdtrace.ir.primitives import IF, LOAD, SELECT, STORE
 from qdtrace.ir.program import Block, Eqn, Program, Task, Var, ref_type
 from qdtrace.ir.rebuild import Rebuilder
-from qdtrace.ir.walk import walk_eqns, walk_task
+from qdtrace.ir.walk import walk_eqns
 from qdtrace.passes.base import TaskPass
 from qdtrace.passes.motion import load_cannot_fail
 
@@ -77,7 +77,7 @@ class _Predicator(Rebuilder):
         self._forms = AffineForms(task)
         self._ranges = TaskRanges(task)
         self._full = FullBefore(program, task)
-        self._written = set(written(walk_task(task)))
+        self._written = set(written(task.all_eqns))
 
     def visit(self, eqn: Eqn) -> None:
         """Appends an equation, or straight code for a branch, if that is right and pays."""

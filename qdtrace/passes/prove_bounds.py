@@ -27,7 +27,6 @@ from qdtrace.ir.primitives import BOUND, CHECK, IF, MAX, MIN, WHILE
 from qdtrace.ir.program import literal
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import DType
-from qdtrace.ir.walk import walk_task
 from qdtrace.passes.base import TaskPass
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ class ProveBounds(TaskPass):
     name: ClassVar[str] = "prove_bounds"
 
     def on_task(self, task: Task, program: Program) -> Task:
-        return Prover(task).rebuild_task(task) if any(map(_may_go, walk_task(task))) else task
+        return Prover(task).rebuild_task(task) if any(map(_may_go, task.all_eqns)) else task
 
 
 def _may_go(eqn: Eqn) -> bool:

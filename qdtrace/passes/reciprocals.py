@@ -29,7 +29,7 @@ from qdtrace.ir.primitives import CONVERT, DIV, QUOTIENT
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, literal
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import DType
-from qdtrace.ir.walk import bound_in_block, walk_eqns, walk_task
+from qdtrace.ir.walk import bound_in_block, walk_eqns
 from qdtrace.passes.base import TaskPass
 from qdtrace.rules.floats import is_whole
 
@@ -79,7 +79,7 @@ class _Divider(Rebuilder):
         self._often: Counter[Atom] = Counter()
         """Number of divisions by each value in the current block."""
         self._decided = {e.invars[0] for e in walk_eqns(task.body) if _decides(e)}
-        self._whole = {v for e in walk_task(task) if is_whole(e) for v in e.outvars}
+        self._whole = {v for e in task.all_eqns if is_whole(e) for v in e.outvars}
 
     def rebuild_block(self, block: Block) -> Block:
         """Counts the divisions of a block by each value, then rebuilds it."""

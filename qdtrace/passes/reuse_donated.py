@@ -29,7 +29,6 @@ from qdtrace.analysis.in_place import reads_come_first
 from qdtrace.frozen import frozen
 from qdtrace.ir.memory import written
 from qdtrace.ir.rebuild import Rebuilder
-from qdtrace.ir.walk import task_refs, walk_task
 from qdtrace.passes.base import Pass
 
 if TYPE_CHECKING:
@@ -70,11 +69,11 @@ class _Uses:
         self.last: dict[Var, int] = {}
         self.written: set[Var] = set()
         for number, task in enumerate(program.tasks):
-            for ref in task_refs(task):
+            for ref in task.refs:
                 if ref in refs:
                     self.first.setdefault(ref, number)
                     self.last[ref] = number
-            self.written.update(written(walk_task(task)))
+            self.written.update(written(task.all_eqns))
 
     def may_share(self, buffer: Var, param: Var) -> bool:
         """Returns whether the content of the parameter is dead before the first store to the buffer."""

@@ -42,7 +42,6 @@ from typing import TYPE_CHECKING, ClassVar
 from qdtrace.frozen import frozen
 from qdtrace.ir.primitives import DIV, REM
 from qdtrace.ir.program import Literal
-from qdtrace.ir.walk import walk_task
 from qdtrace.passes.rewrite import RewriteOptions, RewritePass
 from qdtrace.rules.match import integer, power_of_two, same, wrapped
 from qdtrace.rules.table import RuleSet, RuleTable
@@ -146,5 +145,5 @@ class StrengthReduction(RewritePass):
 
     def on_task(self, task: Task, program: Program) -> Task:
         """Returns the rewritten task; a task without integer divisions, as most are, is not visited."""
-        divides = any(e.primitive in (DIV, REM) and e.outvar.dtype.is_integer for e in walk_task(task))
+        divides = any(e.primitive in (DIV, REM) and e.outvar.dtype.is_integer for e in task.all_eqns)
         return super().on_task(task, program) if divides else task

@@ -20,7 +20,7 @@ from qdtrace.frozen import frozen
 from qdtrace.ir.memory import reference
 from qdtrace.ir.primitives import ACCUM, FOR
 from qdtrace.ir.program import is_global
-from qdtrace.ir.walk import walk_eqns, walk_task
+from qdtrace.ir.walk import walk_eqns
 from qdtrace.passes.base import Pass
 from qdtrace.passes.gather import GatherScatters
 from qdtrace.passes.simplify import ROUNDS, Simplify
@@ -76,6 +76,6 @@ def _met(program: Program) -> int:
     count = 0
     for task in program.tasks:
         memory = TaskMemory(task)
-        refs = {reference(e) for e in walk_task(task) if _is_scatter(e)}
+        refs = {reference(e) for e in task.all_eqns if _is_scatter(e)}
         count += sum(not memory.share_a_proof(memory.accesses[ref]) for ref in refs)
     return count

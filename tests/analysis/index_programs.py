@@ -11,7 +11,6 @@ from qdtrace.interpret.numpy_rules import apply_scalar
 from qdtrace.ir.memory import indices_of
 from qdtrace.ir.parser import parse_program
 from qdtrace.ir.program import Literal, Var
-from qdtrace.ir.walk import walk_task
 
 if TYPE_CHECKING:
     import random
@@ -119,7 +118,7 @@ class Draw:
 
 def stores_of(task: Task) -> list[Eqn]:
     """The accesses of such a task."""
-    return [e for e in walk_task(task) if e.primitive.name == "store"]
+    return [e for e in task.all_eqns if e.primitive.name == "store"]
 
 
 def iterations(task: Task, rng: random.Random) -> Iterator[tuple[int, Env]]:

@@ -6,7 +6,6 @@ import pytest
 
 from qdtrace.analysis.location_table import LIMIT, SCAN, LocationTable
 from qdtrace.analysis.memory import MemoryLocation, TaskMemory
-from qdtrace.ir.walk import walk_task
 from tests.analysis.index_programs import MAY, MUST, NO, meeting
 from tests.passes.harness import parsed
 
@@ -25,7 +24,7 @@ program p(x: ref[f32,8x8], e: ref[i32,8], w: ref[i64,8], n: ref[i32])
 """
     task = parsed(text).tasks[0]
     memory = TaskMemory(task)
-    a, b = [memory.of(e) for e in walk_task(task) if e.primitive.name == "load" and e.invars[0].type.shape == (8, 8)]
+    a, b = [memory.of(e) for e in task.all_eqns if e.primitive.name == "load" and e.invars[0].type.shape == (8, 8)]
     found = meeting(memory, a, b)
     assert meeting(memory, b, a) == found
     return found
@@ -74,7 +73,7 @@ program p(x: ref[f32,8])
 """
     task = parsed(text).tasks[0]
     memory = TaskMemory(task)
-    k, *others = [memory.of(e) for e in walk_task(task) if e.primitive.name == "load"]
+    k, *others = [memory.of(e) for e in task.all_eqns if e.primitive.name == "load"]
     assert [meeting(memory, k, p) for p in others] == [NO, MAY, NO]
     assert {v.hint: level for v, level in memory.levels.items()} == {"k": 2, "a": 2, "b": 2, "c": 2, "d": 2}
 
@@ -138,7 +137,7 @@ def table_of(count: int) -> tuple[LocationTable[int], list[MemoryLocation], Task
     text = f"program p(x: ref[f32,999], e: ref[i32,8])\n  range_for i in 0:i32 : 8:i32\n    j: i32 = load e i\n{lines}"
     task = parsed(text + "    store x 2.0:f32 i\n  return x\n").tasks[0]
     memory = TaskMemory(task)
-    known = [memory.of(e) for e in walk_task(task) if e.primitive.name == "store"]
+    known = [memory.of(e) for e in task.all_eqns if e.primitive.name == "store"]
     table: LocationTable[int] = LocationTable()
     for k, location in enumerate(known[:-1]):
         table.put(location, k)

@@ -8,7 +8,6 @@ import pytest
 from qdtrace.analysis.index.most_trips import MostTrips
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.parser import parse_program
-from qdtrace.ir.walk import walk_task
 from qdtrace.limits import Limits
 
 HEAD = """
@@ -26,7 +25,7 @@ def most(*lines: str) -> int | None:
     """The most iterations of the only loop of a task over 100 elements; `n` and `other` are data."""
     (task,) = (program := parse_program(HEAD + "".join(f"    {line}\n" for line in lines))).tasks
     trips = MostTrips(task, program.limits)
-    (found,) = [trips.of(e) for e in walk_task(task) if e.primitive.name in ("for", "while")]
+    (found,) = [trips.of(e) for e in task.all_eqns if e.primitive.name in ("for", "while")]
     return found
 
 
@@ -156,7 +155,7 @@ def test_all_values_of_random_indices(seed: int) -> None:
     text += "      m_1: i32 = add m 1:i32\n      yield m_1\n    store out n i\n  return out\n"
     program = parse_program(text)
     (task,) = program.tasks
-    (loop,) = [e for e in walk_task(task) if e.primitive.name == "for"]
+    (loop,) = [e for e in task.all_eqns if e.primitive.name == "for"]
     bound = MostTrips(task, program.limits).of(loop)
     data = np.arange(256) - (0 if dtype == "u8" else 128)
     (counts,) = evaluate(program, [row, data.astype({"i8": np.int8, "u8": np.uint8, "i32": np.int32}[dtype])])

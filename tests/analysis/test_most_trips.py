@@ -6,7 +6,6 @@ import pytest
 
 from qdtrace.analysis.index.most_trips import MostTrips
 from qdtrace.ir.parser import parse_program
-from qdtrace.ir.walk import walk_task
 
 
 def most(*lines: str) -> list[int | None]:
@@ -15,7 +14,7 @@ def most(*lines: str) -> list[int | None]:
     head = ["n: i32 = load x i", "u: u16 = load w i", "b: i8 = load t i"]
     (task,) = parse_program(text + "".join(f"    {line}\n" for line in (*head, *lines)) + "  return x\n").tasks
     trips = MostTrips(task)
-    return [trips.of(e) for e in walk_task(task) if e.primitive.name in ("for", "while")]
+    return [trips.of(e) for e in task.all_eqns if e.primitive.name in ("for", "while")]
 
 
 def loop(bounds: str, depth: int = 0, index: str = "k") -> list[str]:

@@ -11,7 +11,6 @@ from qdtrace.autodiff.loops.policy import Stacks
 from qdtrace.autodiff.residual_choice import moments_read
 from qdtrace.autodiff.residuals import moments_found
 from qdtrace.autodiff.transpose import transpose
-from qdtrace.ir.walk import task_refs
 from tests.autodiff.derive import with_tangents
 
 if TYPE_CHECKING:
@@ -35,5 +34,5 @@ def residuals_read(program: Program, wrt: Mask, out: Mask) -> tuple[Moment, ...]
     reverse = transpose(tangents, linear, Stacks(), moments)
     first = tangents.params.index(linear[0])
     given = reverse.params[first : first + len(moments)]
-    read = {v for task in reverse.tasks for v in task_refs(task)}
+    read = {v for task in reverse.tasks for v in task.refs}
     return tuple(moment for moment, v in zip(moments, given, strict=True) if v in read)

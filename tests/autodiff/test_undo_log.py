@@ -14,7 +14,6 @@ from qdtrace.analysis.machine import CPU, GPU
 from qdtrace.autodiff.loops.policy import Stacks
 from qdtrace.autodiff.undo_plan import Planner
 from qdtrace.ir.parser import parse_program
-from qdtrace.ir.walk import walk_task
 from tests.autodiff import array_loops
 from tests.autodiff.derive import derive
 from tests.autodiff.machines import MACHINES, limited
@@ -197,7 +196,7 @@ def planned(body):
     program = parse_program(text + TAIL)
     (task,) = program.tasks
     planner = Planner(task, MostTrips(task), CPU.reverse, lambda: 1 << 20)
-    (array,) = [e.outvar for e in walk_task(task) if e.primitive.name == "cell"]
+    (array,) = [e.outvar for e in task.all_eqns if e.primitive.name == "cell"]
     assert planner.plan(array, task.body, lambda nbytes: nbytes > 0)
     return program, planner.log
 
@@ -236,7 +235,7 @@ def test_what_has_no_log(name):
     program = parse_program(HEAD + "    n: i32 = load p i\n" + NEVER[name] + TAIL)
     (task,) = program.tasks
     planner = Planner(task, MostTrips(task), CPU.reverse, lambda: 1 << 20)
-    (array,) = [e.outvar for e in walk_task(task) if e.primitive.name == "cell"]
+    (array,) = [e.outvar for e in task.all_eqns if e.primitive.name == "cell"]
     assert not planner.plan(array, task.body, lambda _: True)
     assert not planner.log.sites
 
@@ -244,7 +243,7 @@ def test_what_has_no_log(name):
 def test_no_log_where_there_is_no_room_or_it_does_not_pay():
     program, _ = planned(BODIES["counter"][0])
     (task,) = program.tasks
-    (array,) = [e.outvar for e in walk_task(task) if e.primitive.name == "cell"]
+    (array,) = [e.outvar for e in task.all_eqns if e.primitive.name == "cell"]
     assert not Planner(task, MostTrips(task), CPU.reverse, lambda: 55).plan(array, task.body, lambda _: True)
     assert not Planner(task, MostTrips(task), CPU.reverse, lambda: 56).plan(array, task.body, lambda n: n < 56)
     assert Planner(task, MostTrips(task), CPU.reverse, lambda: 56).plan(array, task.body, lambda n: n < 57)

@@ -15,16 +15,7 @@ from qdtrace.ir.program import Var, literal
 from qdtrace.ir.rebuild import Copier, Rebuilder
 from qdtrace.ir.types import DType
 from qdtrace.ir.verify import verify_program
-from qdtrace.ir.walk import (
-    blocks_of,
-    bound_in_block,
-    is_innermost,
-    walk_all,
-    walk_inside,
-    walk_nested,
-    walk_program,
-    walk_task,
-)
+from qdtrace.ir.walk import blocks_of, bound_in_block, is_innermost, walk_all, walk_inside, walk_nested, walk_program
 from tests.differential.task_programs import random_case
 from tests.ir.equal import programs_equal, tasks_equal
 
@@ -110,7 +101,7 @@ def test_renames_reach_bounds_operands_results_and_blocks() -> None:
     (task,) = program.tasks
     m, eight = task.head[0].outvar, literal(8, DType.i32)
     made = Rebuilder({m: eight}).rebuild_task(task)
-    used = [a for e in walk_task(made) for a in e.invars]
+    used = [a for e in made.all_eqns for a in e.invars]
     assert m not in used
     assert made.stop is eight
     assert sum(a is eight for a in used) == 2  # of the `for` and of the condition of the `while`
@@ -159,7 +150,7 @@ def test_equations_are_seen_with_what_is_around_them(seed: int) -> None:
             for eqn, around in walk_nested(block):
                 depths[eqn] = depths[around[-1]] + 1 if around else 0
                 assert all(eqn in list(walk_task_of(outer)) for outer in around)
-        assert list(depths) == list(walk_task(task))
+        assert list(depths) == list(task.all_eqns)
 
 
 def test_what_is_inside_of_an_equation() -> None:
@@ -189,7 +180,7 @@ def test_a_copy_has_the_line_it_is_given() -> None:
     program = parse_program(NESTED)
     loc = Loc("here.py", 3)
     made = Copier(loc=loc).rebuild_task(program.tasks[0])
-    assert all(e.loc is loc for e in walk_task(made))
+    assert all(e.loc is loc for e in made.all_eqns)
 
 
 def test_carries_of_loops_and_branches() -> None:

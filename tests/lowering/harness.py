@@ -22,7 +22,6 @@ from qdtrace.ir.builder import Builder, scalar_var
 from qdtrace.ir.faults import checks_of, fault_of
 from qdtrace.ir.program import Atom, Literal, Program, Task, Var, literal
 from qdtrace.ir.types import DType
-from qdtrace.ir.walk import walk_task
 from tests.lowering.guards import GUARD, STRICT, guarded, guarded_memory, untouched
 from tests.lowering.kernels import execute_kernels
 from tests.lowering.on_gpu import gpu
@@ -105,7 +104,7 @@ class Kernel:
             self._combine(pointers, slots.ctypes.data, len(chunks))
         untouched(raw)
         if failure[0]:
-            eqn = checks_of(walk_task(self.task))[failure[0] - 1]
+            eqn = checks_of(self.task.all_eqns)[failure[0] - 1]
             kinds = list(FAILURE.types.values())
             words = {kind: iter([w for w, k in zip(failure, kinds, strict=True) if k == kind]) for kind in set(kinds)}
             next(words["i64"])  # the number of the check

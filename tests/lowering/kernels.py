@@ -24,7 +24,6 @@ from lowering.tables import FAILURE_BITS
 from qdtrace.analysis.index.trips import trip_count
 from qdtrace.analysis.machine import GPU
 from qdtrace.ir.faults import checks_of, fault_of
-from qdtrace.ir.walk import walk_task
 from tests.lowering.guards import GUARD, STRICT, guarded, guarded_memory, untouched
 from tests.lowering.on_gpu import gpu
 
@@ -237,7 +236,7 @@ def raise_failure(word: int, task: Task) -> None:
         return
     number, value = word >> FAILURE_BITS, word & ((1 << FAILURE_BITS) - 1)
     value -= (value >> (FAILURE_BITS - 1)) << FAILURE_BITS
-    raise fault_of(checks_of(walk_task(task))[number - 1], str(value), in_a_word=True)
+    raise fault_of(checks_of(task.all_eqns)[number - 1], str(value), in_a_word=True)
 
 
 def execute_kernels(

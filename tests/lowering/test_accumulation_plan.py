@@ -15,7 +15,6 @@ from qdtrace.analysis.machine import CPU, AccumulationLimits
 from qdtrace.ir.builder import Builder, ref_var
 from qdtrace.ir.program import Task, Var, literal
 from qdtrace.ir.types import DType
-from qdtrace.ir.walk import walk_task
 from tests.lowering.harness import branch, i32, task
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ OUT = ref_var(F32, (N, 3), "out")
 def strategies(body: Callable[[Builder, Var], None], n: int = N, limits: AccumulationLimits = LIMITS) -> list[Where]:
     made = task(n, body)
     sums = find_sums(TaskFacts(made), limits)
-    return [sums.where(e) for e in walk_task(made) if e.primitive.name == "accum"]
+    return [sums.where(e) for e in made.all_eqns if e.primitive.name == "accum"]
 
 
 def into(ref: Var, *indices: Callable[[Builder, Var], Var] | int) -> Callable[[Builder, Var], None]:

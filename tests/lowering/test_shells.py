@@ -60,7 +60,7 @@ def device_function(task: Task, target: Target, header: str, index: str, prefix:
     """A function that runs one iteration, whose references are parameters."""
     facts, module = TaskFacts(task), Module()
     f = Frame(Text(module, private_space=target.private_space), facts, target, fast_math=False, emit=emitter(in_order))
-    head = head_for(task, facts.used, checks=False)
+    head = head_for(task.head, facts.used, checks=False)
     open_function(f, alias_metadata(facts, module), lambda n: f"{prefix}{n}", head, RULES)
     assert task.index is not None
     f.bind_index(task.index, f.text.op(index))

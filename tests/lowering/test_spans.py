@@ -22,7 +22,6 @@ from qdtrace.ir.parser import parse_program
 from qdtrace.ir.program import Program
 from qdtrace.ir.rebuild import Copier
 from qdtrace.ir.verify import verify_program
-from qdtrace.ir.walk import walk_task
 from tests.lowering import span_programs
 from tests.lowering.harness import Kernel, run_kernels, runnable, same_bits
 
@@ -220,7 +219,7 @@ RAGGED = """program ragged(first: ref[i32,9], last: ref[i32,9], w: ref[f32,50], 
 
 
 def names(task) -> list[str]:
-    return sorted(e.primitive.name for e in walk_task(task))
+    return sorted(e.primitive.name for e in task.all_eqns)
 
 
 def test_parts_of_a_reverse_loop():
@@ -282,7 +281,7 @@ NOT_LATE = {
 def test_what_may_not_wait_for_the_rows(change):
     assert change[0] in RAGGED
     parts = parts_of(RAGGED.replace(*change))
-    refs = {e.invars[0].hint for e in walk_task(parts.after) if e.primitive.name == "accum"}
+    refs = {e.invars[0].hint for e in parts.after.all_eqns if e.primitive.name == "accum"}
     assert refs == {"far"}
 
 

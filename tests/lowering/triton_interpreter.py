@@ -30,7 +30,6 @@ from qdtrace.interpret.reference import evaluate
 from qdtrace.interpret.special import fma, fma_to_odd
 from qdtrace.ir.program import Program
 from qdtrace.ir.types import DType
-from qdtrace.ir.walk import task_refs
 from tests.differential.compare import Tolerance, compare
 from tests.lowering.guards import GUARD, STRICT, guarded, guarded_memory, untouched
 from tests.lowering.kernels import raise_failure
@@ -256,7 +255,7 @@ class Run:
 
 
 def _interpret(task: Task, memory: dict[Var, np.ndarray]) -> None:
-    refs = tuple(task_refs(task))
+    refs = tuple(task.refs)
     results = evaluate(Program("task", refs, (), (task,), refs), [memory[r] for r in refs])
     for ref, result in zip(refs, results, strict=True):
         memory[ref][...] = result

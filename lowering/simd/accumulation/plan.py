@@ -16,7 +16,6 @@ from qdtrace.frozen import frozen
 from qdtrace.ir.memory import indices_of, reference
 from qdtrace.ir.primitives import ACCUM
 from qdtrace.ir.program import ref_type
-from qdtrace.ir.walk import walk_task
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -118,7 +117,7 @@ def _records(facts: TaskFacts, sums: Sums) -> Iterator[Var]:
 
     Copies for lanes would take the components apart: 20,000 edges that move points of 500 take twice as long.
     """
-    for block in (facts.task.body, *(b for eqn in walk_task(facts.task) for b in eqn.blocks)):
+    for block in (facts.task.body, *(b for eqn in facts.task.all_eqns for b in eqn.blocks)):
         for group in chain.from_iterable(group_updates(sums, block.eqns, (Where.COPY,))):
             if len(group.values) > 1:
                 yield group.ref

@@ -21,7 +21,6 @@ from qdtrace.frozen import frozen
 from qdtrace.ir.primitives import FOR
 from qdtrace.ir.program import Atom, Eqn, Literal, Task, Var
 from qdtrace.ir.types import DType, ScalarType
-from qdtrace.ir.walk import walk_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -138,7 +137,7 @@ class AffineForms:
         if task is not None:
             if task.index is not None:
                 self._bind_index(task.index, task.start, task.stop)
-            for eqn in walk_task(task):
+            for eqn in task.all_eqns:
                 self.visit(eqn)
 
     def of(self, atom: Atom) -> Form:

@@ -21,7 +21,6 @@ from qdtrace.analysis.index.trips import loop_values
 from qdtrace.frozen import frozen, mutable
 from qdtrace.ir.primitives import FOR
 from qdtrace.ir.program import Var
-from qdtrace.ir.walk import walk_task
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -94,7 +93,7 @@ class IndexSets:
         self.indices: dict[Var, Progression] = {}
         """The values of the indices of the task and its loops with constant bounds."""
         loops: list[tuple[Var, tuple[Atom, ...]]]
-        loops = [(e.index, e.bounds) for e in walk_task(task) if e.primitive is FOR]
+        loops = [(e.index, e.bounds) for e in task.all_eqns if e.primitive is FOR]
         if task.index is not None:
             loops.append((task.index, (task.start, task.stop)))
         for index, bounds in loops:
