@@ -14,7 +14,7 @@ from qdtrace.errors import warn
 from qdtrace.frozen import frozen
 from qdtrace.ir.custom import without_rules
 from qdtrace.ir.faults import checks_of
-from qdtrace.ir.platforms import asks_platform, on_platform
+from qdtrace.ir.platforms import asks_platform
 from qdtrace.ir.primitives import CUSTOM
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.program import Literal, Stage, ref_type
@@ -176,10 +176,12 @@ class StagedProgram:
         """Returns the program specialised for a platform. Raises UnsupportedError if it does not support it."""
         made = self._on.get(platform)
         if made is None:
-            with self.depth_told():
-                program = on_platform(self.with_rules, platform)
-            same = program is self.with_rules
-            made = self._on[platform] = self if same else StagedProgram(program, self.options, self.stacks)
+            made = self
+            if asks_platform(self.with_rules):
+                with self.depth_told():
+                    program = pipelines().ChoosePlatform(platform)(self.with_rules)
+                made = StagedProgram(program, self.options, self.stacks)
+            self._on[platform] = made
         return made
 
     def progress(self, what: str) -> AbstractContextManager[object]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from qdtrace.analysis.machine import CPU
 from qdtrace.passes.algebraic import Algebraic
+from qdtrace.passes.choose_platform import ChoosePlatform
 from qdtrace.passes.common_subexpressions import CommonSubexpressions
 from qdtrace.passes.constant_folding import ConstantFolding
 from qdtrace.passes.contract import Contract
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
 PASSES: Mapping[str, type[Pass]] = {
     kind.name: kind
     for kind in (
-        Mem2Reg, ConstantFolding, Unreachable, Algebraic, Peephole, CommonSubexpressions, LoopInvariant,
+        ChoosePlatform, Mem2Reg, ConstantFolding, Unreachable, Algebraic, Peephole, CommonSubexpressions, LoopInvariant,
         ConstantExtraction, DeadCode, ProveBounds, HoistBounds, FuseTasks, Contract, ContractRows, GatherScatters,
         ScalarReplacement, StoreForwarding, DeadStores, Memory, Simplify, RareBehind, JoinBranches, UnrollGuarded,
         Unroll, UnrollScattering, LastIteration, Predicate, StrengthReduction, Recurrences, Reciprocals, FuseLoops,
@@ -77,6 +78,7 @@ def _fields_of(kind: type[Pass], options: Options, machine: Machine = CPU) -> di
     """Returns the fields of a pass that options and the machine decide."""
     decided = {
         "machine": machine,
+        "platform": machine.platform,
         "fast_math": options.changes_rounding,
         "constant_folding": options.constant_folding,
         "share": options.opt_level > 0,

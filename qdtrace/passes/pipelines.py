@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.machine import CPU
-from qdtrace.ir.platforms import on_platform
 from qdtrace.ir.program import Stage
 from qdtrace.ir.verify import verify_stage
 from qdtrace.passes.by_name import memory_for, pass_named, simplify_for
+from qdtrace.passes.choose_platform import ChoosePlatform
 from qdtrace.passes.observers import finish, listening, observers_for, teller
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def optimise(
     for observe in watching:
         observe("trace", program)
     if not differentiable:  # what is differentiated may be for any machine
-        program = on_platform(program, machine.platform)
+        program = ChoosePlatform(machine.platform)(program)
     settled: dict[str, Program] = {}
     order = stages(options, watching, each_pass=each_pass, machine=machine, differentiable=differentiable)
     for stage, passes in order.items():

@@ -17,11 +17,12 @@ from qdtrace.config import Options, options
 from qdtrace.errors import GradientError, UnsupportedError, VerifyError
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.parser import parse_program
-from qdtrace.ir.platforms import asks_platform, on_platform
+from qdtrace.ir.platforms import asks_platform
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.program import Stage, ref_type
 from qdtrace.ir.verify import verify_stage
 from qdtrace.lowered import find_programs
+from qdtrace.passes.choose_platform import ChoosePlatform
 from qdtrace.passes.pipelines import optimise
 from tests.gpu.fake import fake_backend
 
@@ -316,9 +317,9 @@ def test_the_text_and_the_verifier() -> None:
         verify_stage(replace(program, stage=Stage.FINAL))
     verify_stage(program)
     np.testing.assert_allclose(evaluate(program, [X])[0], np.sin(X), rtol=1e-6)  # the host
-    there = on_platform(program, "cuda")
+    there = ChoosePlatform("cuda")(program)
     assert there is not program
-    assert on_platform(there, "rocm") is there
+    assert ChoosePlatform("rocm")(there) is there
     done = optimise(program, Options(verify=True), machine=GPU)
     np.testing.assert_allclose(evaluate(done, [X])[0], np.cos(X), rtol=1e-6)
 
