@@ -46,11 +46,15 @@ def physical_type(aval: Shaped, where: JaxprEqn | None = None) -> tuple[tuple[in
 
 
 def evaluate_jaxpr(
-    closed: AnyJaxpr, values: Sequence[Array], evaluate: Callable[[JaxprEqn, Sequence[Array]], Sequence[Array]]
+    given: AnyJaxpr,
+    values: Sequence[Array],
+    evaluate: Callable[[JaxprEqn, Sequence[Array]], Sequence[Array]],
+    constants: Sequence[Array] = (),
 ) -> list[Array]:
-    """Returns the results of a jaxpr, each of whose equations `evaluate` evaluates."""
-    jaxpr = compat.open_jaxpr(closed)
-    env: dict[jaxprs.Atom, Array] = dict(zip(jaxpr.constvars, compat.constants_of(closed), strict=True))
+    """Returns the results of a jaxpr, each of whose equations `evaluate` evaluates; `constants` are an open one's."""
+    jaxpr = compat.open_jaxpr(given)
+    known = constants or compat.constants_of(given)
+    env: dict[jaxprs.Atom, Array] = dict(zip(jaxpr.constvars, known, strict=True))
     env.update(zip(jaxpr.invars, values, strict=True))
 
     def value(atom: jaxprs.Atom) -> Array:

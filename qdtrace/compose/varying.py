@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 import jax
 from jax import lax
+from jax.custom_derivatives import SymbolicZero
 from jax.lax import cond_p, scan_p, while_p
 
 from qdtrace.compose.jaxprs import evaluate_jaxpr
@@ -19,6 +20,7 @@ from qdtrace.trace.source import eqn_loc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Any, NoReturn
 
     from jax import Array
 
@@ -48,7 +50,7 @@ def evaluate(eqn: JaxprEqn, values: Sequence[Array]) -> list[Array]:
         return _function(eqn.params["jaxpr"])(*values)
     if not compat.holds_jaxpr(eqn):
         return compat.bind_eqn(eqn, values)
-    if (run := _LOOPS.get(eqn.primitive)) is not None and not eqn.effects:
+    if (run := _TRACED_AGAIN.get(eqn.primitive.name)) is not None and all(map(_is_of_axis, eqn.effects)):
         return run(eqn, values)
     try:
         return compat.bind_eqn(eqn, values)
@@ -107,7 +109,56 @@ def _cond(eqn: JaxprEqn, values: Sequence[Array]) -> list[Array]:
     return lax.switch(values[0], [*map(branch, eqn.params["branches"])], *values[1:])
 
 
-_LOOPS: dict[object, Callable[[JaxprEqn, Sequence[Array]], list[Array]]] = {
-    scan_p: _scan, while_p: _while, cond_p: _cond,
+def _checkpoint(eqn: JaxprEqn, values: Sequence[Array]) -> list[Array]:
+    params = eqn.params
+    run = jax.checkpoint(_function(params["jaxpr"]), prevent_cse=params["prevent_cse"], policy=params["policy"])
+    return run(*values)
+
+
+def _with_tangents(eqn: JaxprEqn, values: Sequence[Array]) -> list[Array]:
+    """Evaluates a call of a function with a rule for forward mode, whose jaxpr of tangents is told the axes, too."""
+    run = jax.custom_jvp(_function(eqn.params["call_jaxpr"]))
+
+    def rule(primals: Sequence[Array], tangents: Sequence[Array | SymbolicZero]) -> tuple[list[Array], list[Any]]:
+        given = [not isinstance(t, SymbolicZero) for t in tangents]
+        operands = [compat.new_var(v) for v in eqn.invars]
+        call = eqn.replace(invars=operands)
+        made, constants, nonzero = compat.jvp_of(compat.jaxpr_of([call], operands, eqn.outvars), given)
+        moving = [t for t in tangents if not isinstance(t, SymbolicZero)]
+        found = evaluate_jaxpr(made, [*primals, *moving], evaluate, constants)
+        out = _like(found, primals)
+        more = iter(out[len(nonzero) :])
+        zeros = [SymbolicZero(compat.tangent_type(x)) for x in out[: len(nonzero)]]
+        return out[: len(nonzero)], [next(more) if n else z for n, z in zip(nonzero, zeros, strict=True)]
+
+    run.defjvp(rule, symbolic_zeros=True)
+    return _like(run(*values), values)
+
+
+def _with_backward(eqn: JaxprEqn, values: Sequence[Array]) -> list[Array]:
+    """Evaluates a call of a function with a rule for reverse mode, which JAX has told types without axes."""
+    name, _ = compat.described(eqn.params["call_jaxpr"])
+    run = jax.custom_jvp(_function(eqn.params["call_jaxpr"]))
+
+    def refused(*_: object) -> NoReturn:
+        raise UnsupportedError(
+            f"the derivative rule of `{name}` between loops is of types that say nothing of the devices of a "
+            "jax.shard_map",
+            loc=eqn_loc(eqn),
+            help="give jax.shard_map the argument check_vma=False, or call the function outside of the qd.jit function",
+        )
+
+    run.defjvp(refused)
+    return _like(run(*values), values)
+
+
+def _is_of_axis(effect: object) -> bool:
+    """Returns whether an effect is that of a collective over a named axis, which each trace of it has."""
+    return type(effect).__name__ == "NamedAxisEffect"
+
+
+_TRACED_AGAIN: dict[str, Callable[[JaxprEqn, Sequence[Array]], list[Array]]] = {
+    scan_p.name: _scan, while_p.name: _while, cond_p.name: _cond, "remat2": _checkpoint,
+    "custom_jvp_call": _with_tangents, "custom_vjp_call": _with_backward,
 }  # fmt: skip
 """Rules of what is traced again."""
