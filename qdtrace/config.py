@@ -31,6 +31,7 @@ Bounds = Literal["raise", "clip", "unchecked"]
 FastMath = Literal[False, True, "approx"]
 Debug = Literal[False, True, "nans"]
 Vectorize = Literal["auto", True, False]
+Divergence = Literal["auto", "masks", "refill", "ordering", "spans", "flattening"]
 
 
 def _cache_dir() -> str:
@@ -119,6 +120,13 @@ class Options:
         "auto",
         "on the CPU: True runs iterations of a task side by side in lanes of vectors, False one at a time in scalar "
         "code, 'auto' one at a time where nested loops of lanes would wait for each other; without effect on a GPU",
+    )
+    divergence: Divergence = _knob(
+        "auto",
+        "lanes that leave a loop at different times: 'masks' they wait; or besides that 'refill' those that are done "
+        "may take other iterations, 'ordering' iterations may run in the order of their trips, 'spans' and values of "
+        "neighbouring rows may be computed apart, 'flattening' nested loops may be one, with refill; 'auto' whichever "
+        "pays (docs/performance.md); on a GPU spans are the only one",
     )
     deterministic: bool = _knob(
         False,

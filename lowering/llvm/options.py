@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from qdtrace.frozen import frozen
 
 if TYPE_CHECKING:
-    from qdtrace.config import Options
+    from qdtrace.config import Divergence, Options
 
 
 @frozen(slots=True)
@@ -21,11 +21,17 @@ class EmitOptions:
     """Number of vectors side by side; None lets the number of live values decide."""
     vectorize: bool | None = None
     """True if iterations of a task on the CPU run in lanes of vectors, False if one at a time; None: by their cost."""
+    divergence: Divergence = "auto"
+    """Says what may be done besides masks about lanes whose loops take different numbers of trips."""
     deterministic: bool = False
     """True if sums do not depend on the order in which threads get there."""
     knows_lengths: bool = True
     """True if code may depend on lengths of arrays: threads may have copies of large ones that a task accumulates into,
     and tasks two pointers of large ones (`plan.renewal`)."""
+
+    def may(self, strategy: Divergence) -> bool:
+        """Returns whether a strategy against divergence may be chosen."""
+        return self.divergence in ("auto", strategy)
 
 
 DEFAULTS = EmitOptions()
@@ -35,4 +41,6 @@ def emit_options(options: Options) -> EmitOptions:
     """Returns the options that emitters read."""
     vectorize = None if options.vectorize == "auto" else options.vectorize
     approximate = options.fast_math == "approx"
-    return EmitOptions(options.changes_rounding, approximate, vectorize=vectorize, deterministic=options.deterministic)
+    return EmitOptions(
+        options.changes_rounding, approximate, None, vectorize, options.divergence, deterministic=options.deterministic
+    )

@@ -45,14 +45,14 @@ class Plan:
 
 def plan_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> Plan:
     """Returns the plan of a task, with its nested loops as one if lanes then are refilled."""
-    lanes = LaneFacts.in_step(TaskFacts(task))
-    flat = None if options.vectorize is False else flattened(lanes, target)
+    lanes, flattens = LaneFacts.in_step(TaskFacts(task)), options.may("flattening")
+    flat = flattened(lanes, target) if flattens and options.vectorize is not False else None
     if flat is not None:
         plan = _plan(LaneFacts.in_step(flat), target, options)
         if plan.divergence.refill is not None:
             return plan
     plan = _plan(lanes, target, options)
-    found = flattened_steps(lanes) if plan.shape.width > 1 and plan.divergence.is_masks else None
+    found = flattened_steps(lanes) if flattens and plan.shape.width > 1 and plan.divergence.is_masks else None
     if found is None:
         return plan
     apart = _plan(LaneFacts.in_step(found[0]), target, options)

@@ -101,7 +101,7 @@ def choose_shape(lanes: LaneFacts, target: Target, options: EmitOptions, sums: S
     in_registers = sums is not None and bool(sums.of(Where.REGISTERS))
 
     def side_by_side(lanes: LaneFacts) -> int:
-        vectors = wanted or _side_by_side(lanes, target, width, sums=in_registers)
+        vectors = wanted or _side_by_side(lanes, target, width, options, sums=in_registers)
         while not wanted and vectors > 1 and _is_crowded(lanes, width * vectors):
             vectors = _fewer(vectors)
         return vectors
@@ -191,7 +191,7 @@ def _steps(row: Row, step: int) -> int:
     return -(-row.length // step)
 
 
-def _side_by_side(lanes: LaneFacts, target: Target, width: int, *, sums: bool) -> int:
+def _side_by_side(lanes: LaneFacts, target: Target, width: int, options: EmitOptions, *, sums: bool) -> int:
     """Returns the number of vectors side by side, which hide the latency of dependent operations.
 
     Measured: two pay even if their values do not quite fit the registers (LLVM reorders the operations); four pay if
@@ -222,19 +222,20 @@ def _side_by_side(lanes: LaneFacts, target: Target, width: int, *, sums: bool) -
         return 4
     if vectors_to_fill(facts.innermost_loops, lanes.uniformity.varying) > WAITS:
         for vectors in (4, 3):
-            if vectors * pressure <= HELD and (not lanes.divergent_loops or _wait_less(lanes, target, width, vectors)):
+            may_wait = not lanes.divergent_loops or _wait_less(lanes, target, width, vectors, options)
+            if vectors * pressure <= HELD and may_wait:
                 return vectors
     return 2 if pressure <= 2 * target.registers else 1
 
 
-def _wait_less(lanes: LaneFacts, target: Target, width: int, vectors: int) -> bool:
+def _wait_less(lanes: LaneFacts, target: Target, width: int, vectors: int, options: EmitOptions) -> bool:
     """Returns whether so many vectors gain more in loops that lanes leave at different times than lanes lose."""
     are_numbers = vectors == 3 and target.packs_masks and width * 32 == target.vector_bits
     if not are_numbers and any(map(is_quiet, lanes.divergent_loops)):
         return False
     spills = vectors * lanes.pressure > target.registers
     waiting = width * vectors > WAITING
-    if waiting and not _may_go_on(lanes, target):
+    if waiting and not (options.may("refill") and _may_go_on(lanes, target)):
         return False
     varying, loops = lanes.uniformity.varying, lanes.facts.innermost_loops
     many, two = (sum(cycles(varying, loop, v) for loop in loops) for v in (vectors, 2))

@@ -25,7 +25,7 @@ def emit_kernels(
     task: Task, device: Device, options: EmitOptions = DEFAULTS, block_dim: int | None = None
 ) -> KernelCode:
     """Returns the kernels of a task for a device."""
-    plan = plan_task(task, device, block_dim)
+    plan = plan_task(task, device, block_dim, stages=options.may("spans"))
     module = new_module(device, options)
     aliases = alias_metadata(plan.facts, module)
     launches = [Launch("qd_kernel", plan.threads, plan.blocks, plan.group)]

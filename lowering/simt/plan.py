@@ -122,9 +122,9 @@ class Plan:
         return how + self.sums.reason("block", "atomics")
 
 
-def plan_task(task: Task, device: Device, block_dim: int | None = None) -> Plan:
-    """Returns the plan of a task; `block_dim` is the user's number of threads of a block. Raises BackendError if no
-    chip allows that many."""
+def plan_task(task: Task, device: Device, block_dim: int | None = None, *, stages: bool = True) -> Plan:
+    """Returns the plan of a task; `block_dim` is the user's number of threads of a block, and values of neighbouring
+    rows may be computed apart if it `stages`. Raises BackendError if no chip allows that many threads."""
     facts = TaskFacts(task)
     wanted = task.hints.get("block_dim") or block_dim
     if wanted is not None and wanted > MOST_THREADS:
@@ -151,7 +151,7 @@ def plan_task(task: Task, device: Device, block_dim: int | None = None) -> Plan:
     once = iterations is not None and iterations <= blocks * threads * group
     take_turns = bool(stacks.nbytes) and not (slot.parts or once)
     plan = Plan(facts, device, sums, slot, threads, blocks, group, iterations, apart, stacks, in_turns=take_turns)
-    if blocks or iterations is None:
+    if blocks or iterations is None or not stages:
         return plan
     threads = wanted or _fewer_if_short(THREADS, iterations, device)
     spans = plan_spans(facts, sums, device, iterations, threads)

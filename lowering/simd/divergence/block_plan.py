@@ -77,7 +77,8 @@ def plan_blocks(
     options: EmitOptions,
 ) -> BlockPlan:
     """Returns the plan of a task with ordered iterations, in parts where it walks over spans and that gains."""
-    task, gain, spans = facts.task, ordering.gain, _spans(facts, accumulation)
+    task, gain = facts.task, ordering.gain
+    spans = _spans(facts, accumulation) if options.may("spans") else None
     look = None if spans is None else facts.repeatable(task.body.eqns, (spans.first, spans.last))
     if spans is None or look is None:
         spans = None

@@ -57,9 +57,12 @@ def choose_divergence(
     """Returns the choice."""
     refill, blocks = None, None
     if shape.width > 1 and shape.row is None:
-        refill = find_refill(lanes, target, reduces=bool(accumulation.slot.nbytes))
-        is_first = refill is not None and (target.has_masks or facts.task.hints.get("refill"))
-        ordering = None if is_first else find_ordering(lanes, shape.vectors)
+        wanted = facts.task.hints.get("refill")
+        if wanted or options.may("refill"):
+            refill = find_refill(lanes, target, reduces=bool(accumulation.slot.nbytes))
+        is_first = refill is not None and (target.has_masks or wanted)
+        orders = not is_first and (options.may("ordering") or options.may("spans"))
+        ordering = find_ordering(lanes, shape.vectors) if orders else None
         if ordering is not None:
             refill, blocks = None, plan_blocks(facts, accumulation, shape, ordering, target, options)
     return Divergence(refill, None if refill is None else plan_refill(facts, refill, shape), blocks)
