@@ -42,7 +42,7 @@ def _div(f: Frame, eqn: Eqn) -> None:
     note_divisor(f, eqn.outvars[0])
 
 
-def _lane_max(f: Frame, eqn: Eqn) -> None:
+def _same(f: Frame, eqn: Eqn) -> None:
     f.env[eqn.outvars[0]] = f.value(eqn.invars[0])
 
 
@@ -57,7 +57,7 @@ def _lane_rank(f: Frame, eqn: Eqn) -> None:
 RULES: Mapping[str, Rule] = dict.fromkeys((*arithmetic.RULES, *FUNCTIONS), elementwise) | {
     "min": _extreme, "max": _extreme, "div": _div, "quotient": emit_quotient, "load": memory.load,
     "store": memory.store, "cell": private.allocate,
-    "lane_max": _lane_max, "lane_count": _lane_count, "lane_rank": _lane_rank,
+    "at_most": _same, "lane_max": _same, "lane_count": _lane_count, "lane_rank": _lane_rank,
     "bound": checks.bound, "check": checks.check,
     "if": control.emit_if, "for": control.emit_for, "while": control.emit_while,
 }  # fmt: skip

@@ -30,6 +30,7 @@ _NEVER = {
     "cell": "a private array",
     "atomic": "the old value of an atomic update",
     **dict.fromkeys(("lane_max", "lane_count", "lane_rank"), "iterations that wait for each other"),
+    "at_most": "a loop in segments",
     "nextafter": "`nextafter`",
 }
 

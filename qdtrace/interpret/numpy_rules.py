@@ -341,6 +341,7 @@ RULES: dict[str, Rule] = {
     "convert": _convert,
     "bitcast": _bitcast,
     "custom": _plain(_first),
+    "at_most": _plain(_first),
     "lane_max": _plain(_first),  # one iteration alone
     "lane_count": _plain(np.int32),
     "lane_rank": _plain(lambda a: np.zeros_like(a, np.int32)),

@@ -174,7 +174,7 @@ NOT = _row("not", elementwise(1, *BITS), **_no_slope)
 SHIFT_LEFT, SHIFT_RIGHT_LOGICAL, SHIFT_RIGHT_ARITHMETIC = _rows(
     "shift_left shift_right_logical shift_right_arithmetic", elementwise(2, *INT), **_no_slope
 )
-POPULATION_COUNT, CLZ = _rows("population_count clz", elementwise(1, *INT), **_no_slope)
+POPULATION_COUNT, CLZ, AT_MOST = _rows("population_count clz at_most", elementwise(1, *INT), **_no_slope)
 SELECT = _row("select", rule.select, finite_slope=True, slope_reads=((), (0,), (0,)), **_any)
 LANE_MAX = _row("lane_max", elementwise(1, *INT), Effect.LANES, **_no_slope)
 LANE_COUNT, LANE_RANK = [

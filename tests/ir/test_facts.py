@@ -44,7 +44,7 @@ ANSWERS = {
     "eq ne": f"{COMPARES} commutative",
     "and or xor": f"{PLAIN} commutative locally_constant",
     "not shift_left shift_right_logical shift_right_arithmetic population_count clz": f"{PLAIN} locally_constant",
-    "lane_max lane_count lane_rank bound check tell platform": f"{PLAIN} locally_constant",
+    "at_most lane_max lane_count lane_rank bound check tell platform": f"{PLAIN} locally_constant",
     "custom": PLAIN,
     "store accum atomic": "cheap",
     "cell": "cheap locally_constant",

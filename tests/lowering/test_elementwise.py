@@ -19,8 +19,8 @@ from tests.lowering.harness import TARGETS, agrees, execute, program, same_bits,
 _FRAMED = {"quotient"}
 """Elementwise, but with a branch."""
 _ELSEWHERE = {
-    "load", "store", "accum", "atomic", "cell", "for", "while", "if", "bound", "check", "custom", "lane_max",
-    "lane_count", "lane_rank", "platform", "tell",
+    "load", "store", "accum", "atomic", "cell", "for", "while", "if", "bound", "check", "custom", "at_most",
+    "lane_max", "lane_count", "lane_rank", "platform", "tell",
 }  # fmt: skip
 _POWERS = (0, 1, 2, 5, -3)
 

@@ -31,7 +31,8 @@ PARAMS: dict[str, list[dict[str, Any]]] = {
     "convert": [{"dtype": d} for d in DType],
 }
 OF_OTHERS = {"bitcast", "and", "or", "xor", "not", "shift_left", "shift_right_logical", "shift_right_arithmetic",
-             "population_count", "clz", "lane_max", "lane_count", "lane_rank", "custom", "platform"}  # fmt: skip
+             "population_count", "clz", "at_most", "lane_max", "lane_count", "lane_rank", "custom",
+             "platform"}  # fmt: skip
 """Primitives that take no floats (the bits of a NaN are not defined), and those that emission never sees."""
 FAST, STRICT = EmitOptions(fast_math=True), EmitOptions(fast_math=False)
 JOINED = {

@@ -119,6 +119,8 @@ def _transfer(name: str, operands: Sequence[Interval], dtype: DType, source: DTy
             return None if truth is None else (int(truth), int(truth))
         case "lane_max":
             return a, b
+        case "at_most" if a >= 0:
+            return 0, b
         case "population_count" | "clz":
             return 0, dtype.bits
         case _:

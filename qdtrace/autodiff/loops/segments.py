@@ -23,7 +23,7 @@ from qdtrace.autodiff.loops.replay import divided, private_memory, scaled
 from qdtrace.autodiff.loops.trip_counts import NUMBER
 from qdtrace.ir.builder import emit_loop
 from qdtrace.ir.carries import carried_params
-from qdtrace.ir.program import Literal, literal
+from qdtrace.ir.program import Literal, is_local, literal
 from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Segments:
 
             return emit_loop(builder, (ZERO, count, ONE), carried, segment, **sweep_hints(count))
 
-        segments, rest = divided(builder, trips, self.steps)
+        segments, rest = self._divided(builder, trips)
         initial = [*sweep.atoms(env, loop.initials), *more.values()]
         outs = loop_over(segments, ZERO, self.steps, self.storage, initial)
         if self.rest is not None:
@@ -116,11 +116,23 @@ class Segments:
             outs = loop_over(rest, behind, 1, EveryState(self.rest), outs)
         return outs
 
+    def _divided(self, builder: Builder, trips: Atom) -> tuple[Atom, Atom]:
+        """Returns the numbers of segments and of the iterations after them. A machine may choose fewer segments if the
+        states of all iterations have a place (`at_most`)."""
+        segments, rest = divided(builder, trips, self.steps)
+        slots = self.rest
+        if isinstance(segments, Literal) or slots is None or not self.is_counted or slots.copies:
+            return segments, rest
+        if not all(map(is_local, slots.values)):
+            return segments, rest
+        segments = builder("at_most", segments)
+        return segments, builder("sub", trips, scaled(builder, segments, self.steps))
+
     # After: the walk back.
 
     def backward(self, builder: Builder, trips: Atom, given: Sequence[Atom], replay: Replay) -> Atoms:
         """Walks back through `trips` iterations: first the rest, then the segments."""
-        segments, rest = divided(builder, trips, self.steps)
+        segments, rest = self._divided(builder, trips)
         kept = segments
         if self.rest is not None:
             behind = replace(replay, first=scaled(builder, segments, self.steps))
