@@ -26,12 +26,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import field
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.spans import PositionValues, find_walks
 from qdtrace.frozen import frozen
 from qdtrace.ir.builder import BlockBuilder, Builder, ref_var, scalar_var
-from qdtrace.ir.memory import indices_of
+from qdtrace.ir.memory import indices_of, reference
 from qdtrace.ir.primitives import ACCUM, BOUND, LOAD, Effect
 from qdtrace.ir.program import Block, Eqn, Task, Var, literal, ref_type
 from qdtrace.ir.rebuild import Rebuilder
@@ -47,6 +48,7 @@ MOST_BYTES = 32
 """The most bytes kept for one position."""
 MOST_CROSSING = 2
 """The most values of rows that the delayed accumulations of a walk may use."""
+_NONE: Mapping[Var, Eqn] = MappingProxyType({})
 
 
 @frozen(eq=False)
@@ -67,15 +69,19 @@ class SpanParts:
     """Maps checks of the parts to the original checks, if they differ."""
 
 
-def cut_spans(task: Task, written: frozenset[Var], late: Collection[Var]) -> SpanParts | None:
-    """Returns the parts of a task that writes some references; into those of `late` it only accumulates.
+def cut_spans(
+    task: Task, written: frozenset[Var], late: Collection[Var], states: Mapping[Var, Eqn] = _NONE
+) -> SpanParts | None:
+    """Returns the parts of a task that writes some references; into those of `late` it only accumulates. Private arrays
+    of `states` with an element for each position, and the stores that fill them, go to what is kept (`span_states`).
 
     Returns None if it has no walks over spans, or if parts would gain nothing.
     """
     walks = find_walks(task)
     if walks is None or walks.first.dtype.numpy.kind != "i":
         return None
-    return _Cut(task, PositionValues(task, walks, written), late).parts(walks.first, walks.last, walks.found)
+    cut = _Cut(task, PositionValues(task, walks, written), late, states)
+    return cut.parts(walks.first, walks.last, walks.found)
 
 
 @frozen(eq=False)
@@ -95,10 +101,15 @@ class _Plan:
 
 
 class _Cut:
-    def __init__(self, task: Task, values: PositionValues, late: Collection[Var]) -> None:
+    def __init__(
+        self, task: Task, values: PositionValues, late: Collection[Var], states: Mapping[Var, Eqn]
+    ) -> None:
         self.task = task
         self.values = values
         self.accumulated = late
+        self.stores = frozenset(states.values())
+        self.saved = {array: ref_var(array.dtype, (values.limit,), "saved") for array in states}
+        """Memory of the states that rows keep for their positions."""
         self.wanted: dict[Key, Var] = {}
         """Values that `before` computes and keeps for the rows, by their keys."""
         self.checks: dict[tuple[Key, int], Var] = {}
@@ -130,10 +141,10 @@ class _Cut:
                 after.value(check)
         for plan in plans:
             after.late(plan)
-        memory = (*kept.values(), *(m for p in plans for m in p.crossing.values()))
+        memory = (*kept.values(), *self.saved.values(), *(m for p in plans for m in p.crossing.values()))
         if sum(ref_type(m).dtype.bits for m in memory) > 8 * MOST_BYTES:
             return None
-        rows = _Rows(plans, {v: kept[k] for v, k in self.values.keys.items() if k in kept}, self.origins)
+        rows = _Rows(self, plans, {v: kept[k] for v, k in self.values.keys.items() if k in kept}, first)
         return SpanParts(
             first,
             last,
@@ -309,11 +320,19 @@ class _Part(Builder):
 class _Rows(Rebuilder):
     """Rebuilds the task without the equations of `before` and `after`."""
 
-    def __init__(self, plans: list[_Plan], kept: Mapping[Var, Var], origins: dict[Eqn, Eqn]) -> None:
+    def __init__(self, cut: _Cut, plans: list[_Plan], kept: Mapping[Var, Var], first: Var) -> None:
         super().__init__()
         self.plans = {id(p.walk.block): p for p in plans}
         self.kept = kept
-        self.origins = origins
+        self.origins = cut.origins
+        self.saved = cut.saved
+        self.stores = cut.stores
+        self.first = first
+
+    def visit(self, eqn: Eqn) -> None:
+        """Rebuilds an equation; states need no memory of the iteration."""
+        if self.saved.keys().isdisjoint(eqn.outvars):
+            super().visit(eqn)
 
     def rebuild_eqn(self, eqn: Eqn) -> Eqn:
         """Rebuilds an equation and records the origin of a check."""
@@ -332,6 +351,8 @@ class _Rows(Rebuilder):
         self.stack.append(opened)
         for eqn in block.eqns:
             self._walk(plan, eqn)
+        for eqn in self.stores.intersection(block.eqns):  # last, as what was read may give place to the state
+            self.store(self.saved[reference(eqn)], self.atom(eqn.invars[1]), self._position(plan))
         self.stack.pop()
         return block.rebuilt(opened.eqns, self.atoms(block.results), params)
 
@@ -346,5 +367,12 @@ class _Rows(Rebuilder):
             self.env[result] = self.load(self.kept[result], position)
         elif result in plan.checked:
             self.env[result] = self.atom(eqn.invars[0])
-        elif result not in plan.unused:
+        elif eqn.primitive is LOAD and (memory := self.saved.get(reference(eqn))) is not None:
+            self.env[eqn.outvar] = self.load(memory, self._position(plan))
+        elif result not in plan.unused and eqn not in self.stores:
             self.visit(eqn)
+
+    def _position(self, plan: _Plan) -> Atom:
+        """Returns the position, which the walk may compute behind this place."""
+        assert plan.walk.counter is not None
+        return self("add", self.first, plan.walk.counter)

@@ -15,7 +15,7 @@ from lowering.llvm.prologue import alias_metadata
 from lowering.llvm.types import MEMORY, REGISTER
 from lowering.simt.devices import BUFFER_ALIGNMENT, GLOBAL, SHARED
 from lowering.simt.kernel import Kernel
-from lowering.simt.spans import FREE, SHARE, WORD, WORDS
+from lowering.simt.spans import FREE, WORD, WORDS
 from qdtrace.ir.faults import may_fail
 from qdtrace.ir.program import Literal, Var
 from qdtrace.ir.walk import used_vars
@@ -164,7 +164,8 @@ class _InParts(Kernel):
         is_last = text.op(f"icmp eq i64 {following}, {thread}")
         after = o.select(is_last, "i64", high, self._ends(0, following))
         held = o.intrinsic("smin", "i64", total, str(self.spans.most))
-        most = o.intrinsic("smax", "i64", text.op(f"sdiv i64 {held}, {SHARE}"), str(min(FREE, self.spans.most)))
+        most = text.op(f"sdiv i64 {held}, {self.spans.share}")
+        most = o.intrinsic("smax", "i64", most, str(min(FREE, self.spans.most)))
         tests = [
             f"icmp slt i64 {high}, {low}",
             f"icmp ne i64 {high}, {after}",

@@ -154,8 +154,8 @@ def plan_task(task: Task, device: Device, block_dim: int | None = None, *, stage
     if blocks or iterations is None or not stages:
         return plan
     threads = wanted or _fewer_if_short(THREADS, iterations, device)
-    spans = plan_spans(facts, sums, device, iterations, threads)
-    return plan if spans is None else replace(plan, threads=threads, spans=spans)
+    spans = plan_spans(facts, sums, device, iterations, threads, wanted or min(threads, LONG_THREADS))
+    return plan if spans is None else replace(plan, threads=spans.threads, spans=spans)
 
 
 def plan_in_series(task: Task, device: Device, threads: int) -> Plan:

@@ -22,7 +22,9 @@ from typing import TYPE_CHECKING
 
 from lowering.llvm.types import BYTES, MEMORY
 from lowering.plan.derived_facts import PartFacts
+from lowering.plan.span_memory import share_memory
 from lowering.plan.span_parts import cut_spans
+from lowering.plan.span_states import KeptStates, states_at_positions
 from lowering.simt.devices import BUFFER_ALIGNMENT
 from lowering.tables import round_up
 from qdtrace.frozen import frozen
@@ -43,13 +45,18 @@ BLOCK_BYTES = 48 << 10
 WORD = 4
 WORDS = 4 * WORD
 """Bytes of a block's words in shared memory: whether its spans are apart, and whether a check failed in a part."""
-POSITIONS = 22
-"""Positions of a block for each of its threads, at most: for rows of mean length 16, all but one block in thousands
+POSITIONS = 20
+"""Positions of a block for each of its threads, at most: for rows of mean length 16, all but one block in hundreds
 take theirs at once."""
 RUNNING = 1536
 """Threads of a multiprocessor whose blocks' memory is taken of its cache: gathers in flight each hold a line of that.
 On an H200 a sparse product of 67 million entries takes 0.97 ms with eight blocks of 256 threads and 200 of 256 KiB,
 0.54 ms with six, 0.69 with two."""
+SLOW = 16
+"""Operations of an iteration of a walk from which blocks are smaller, as they wait for their longest span, and fewer
+run at a time. The gradient of ragged rows takes 1.70 ms with 128 threads and `SLOW_RUNNING`, 1.78 with 256, 2.4 with
+`RUNNING`; sparse products take 1 % more with 128 threads."""
+SLOW_RUNNING = 896
 MOST_PERCENT = 86
 """The most shared memory of a multiprocessor that is taken of its cache, in percent."""
 SHARED_BYTES = 228 << 10
@@ -63,6 +70,9 @@ MOST_PRIVATE = 64
 state kept, takes 4.0 ms in parts in place of 3.1."""
 SHARE = 8
 """A span may have one in so many of the positions that its block holds, as the other threads wait for it."""
+STATES_SHARE = 4
+"""The same where the walks keep states, which the task as written runs again: with a mean length of 100 the gradient of
+ragged rows takes 1.96 ms, 2.50 with `SHARE`; the rows themselves 1.03 in place of 0.88."""
 FREE = 64
 """Positions that a span may have always."""
 
@@ -84,6 +94,10 @@ class BlockSpans:
     """Positions that a block holds."""
     threads: int
     """Threads of a block."""
+    running: int
+    """Threads of a multiprocessor whose blocks' memory is taken of its cache."""
+    share: int
+    """A span may have one in so many of the positions that its block holds."""
 
     @property
     def ends(self) -> int:
@@ -102,7 +116,7 @@ class BlockSpans:
     def held_percent(self) -> int:
         """The part of a multiprocessor's shared memory that blocks may take together."""
         each = self.places[-1] + WORDS + 2 * self.ends + RESERVED
-        return min(MOST_PERCENT, -(-100 * each * RUNNING // (self.threads * SHARED_BYTES)))
+        return min(MOST_PERCENT, -(-100 * each * self.running // (self.threads * SHARED_BYTES)))
 
     @property
     def shared(self) -> tuple[Var, ...]:
@@ -110,31 +124,41 @@ class BlockSpans:
         return (self.span, *self.parts.kept)
 
 
-def plan_spans(facts: TaskFacts, sums: Sums, device: Device, iterations: int, threads: int) -> BlockSpans | None:
-    """Returns the parts of a task that gains by them, for a thread an iteration in blocks of `threads`, or None."""
+def plan_spans(
+    facts: TaskFacts, sums: Sums, device: Device, iterations: int, threads: int, slow_threads: int
+) -> BlockSpans | None:
+    """Returns the parts of a task that gains by them, for a thread an iteration in blocks of `threads`, or of
+    `slow_threads` if its walks are slow; or None."""
     task = facts.task
-    if task.kind != "range_for" or iterations < FEWEST * device.multiprocessors or facts.private_bytes > MOST_PRIVATE:
+    if task.kind != "range_for" or iterations < FEWEST * device.multiprocessors:
         return None
-    parts = cut_spans(task, facts.written, set(facts.accumulated) - sums.own)
+    found = states_at_positions(task) or KeptStates(task, {}, {})
+    if not found.states and facts.private_bytes > MOST_PRIVATE:
+        return None
+    parts = cut_spans(found.task, facts.written, set(facts.accumulated) - sums.own, found.states)
     look = None if parts is None else facts.repeatable(task.body.eqns, (parts.first, parts.last))
     if parts is None or look is None:
         return None
-    each = max(1, sum(BYTES[MEMORY[ref.dtype]] for ref in parts.kept))
-    left = BLOCK_BYTES - WORDS - 2 * _ends(parts, threads) - BUFFER_ALIGNMENT * len(parts.kept)
+    parts = share_memory(parts)
+    origins = {**found.origins, **{e: found.origins.get(of, of) for e, of in parts.origins.items()}}
     span = ref_var(parts.first.dtype, (2,), "span")
     shared = (span, *parts.kept)
 
-    def part(made: Task | None) -> PartFacts | None:
-        return None if made is None else PartFacts(made, facts, parts.origins, shared)
+    def part(made: Task) -> PartFacts:
+        return PartFacts(made, facts, origins, shared)
 
     def over_threads(made: Task | None) -> PartFacts | None:
         return None if made is None else part(positions_of_threads(made, span, threads))
 
     rows = part(parts.rows)
-    assert rows is not None
+    slow = rows.loop_body_cost >= SLOW
+    threads = slow_threads if slow else threads
+    running, share = SLOW_RUNNING if slow else RUNNING, STATES_SHARE if found.states else SHARE
+    each = max(1, sum(BYTES[MEMORY[ref.dtype]] for ref in parts.kept))
+    left = BLOCK_BYTES - WORDS - 2 * _ends(parts, threads) - BUFFER_ALIGNMENT * len(parts.kept)
     most = min(POSITIONS * threads, left // each)
     before, after = over_threads(parts.before), over_threads(parts.after)
-    return BlockSpans(parts, look, span, before, rows, after, most, threads)
+    return BlockSpans(parts, look, span, before, rows, after, most, threads, running, share)
 
 
 def _ends(parts: SpanParts, threads: int) -> int:

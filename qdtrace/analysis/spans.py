@@ -9,6 +9,7 @@
         c = load x b                          so does this, and where all positions of a walk are met, so is its check
         ...
       n = select (lt lo hi) (sub hi lo) 0     then to the unsigned dtype and back
+      for t in 0 : n : 1                      a walk: `lo + t` is the position
       for t in n - 1 : -1 : -1                a walk: `lo + t` is the position
 
 The analysis finds the walks of a body, and their values that depend on the position alone: on it, on values that are
@@ -41,6 +42,8 @@ class Walk:
     block: Block
     positions: tuple[Var, ...]
     """Variables of the block that hold the position."""
+    counter: Var | None = None
+    """The position less the first one of the span; None if no variable of the block has it."""
 
 
 @frozen(eq=False)
@@ -61,7 +64,7 @@ def find_walks(task: Task) -> Walks | None:
     for loop in task.body.eqns:
         if loop.primitive is not FOR:
             continue
-        of, walk = _forward(loop) or _backward(loop, made) or (None, None)
+        of, walk = _forward(loop) or _counted(loop, made) or _backward(loop, made) or (None, None)
         if of is not None and walk is not None and (span is None or span == of):
             span = of
             found.append(walk)
@@ -76,6 +79,19 @@ def _forward(loop: Eqn) -> tuple[tuple[Atom, ...], Walk] | None:
     if not _is(step, 1) or not (isinstance(start, Var) and isinstance(stop, Var)):
         return None
     return (start, stop), Walk(loop.blocks[0], loop.blocks[0].params[:1])
+
+
+def _counted(loop: Eqn, made: Mapping[Atom, Eqn]) -> tuple[tuple[Atom, ...], Walk] | None:
+    """Matches a loop from 0 to below the length."""
+    start, stop, step = loop.bounds
+    span = _of_length(stop, made) if _is(start, 0) and _is(step, 1) else None
+    return None if span is None else _from_first(span, loop.blocks[0], loop.index)
+
+
+def _from_first(span: tuple[Atom, ...], block: Block, counter: Var) -> tuple[tuple[Atom, ...], Walk] | None:
+    sums = (e for e in block.eqns if e.primitive is ADD and set(e.invars) == {span[0], counter})
+    positions = tuple(e.outvar for e in sums)
+    return (span, Walk(block, positions, counter)) if positions else None
 
 
 def _backward(loop: Eqn, made: Mapping[Atom, Eqn]) -> tuple[tuple[Atom, ...], Walk] | None:
@@ -98,9 +114,7 @@ def _backward(loop: Eqn, made: Mapping[Atom, Eqn]) -> tuple[tuple[Atom, ...], Wa
         if inside is None:
             return None
         block = inside
-    sums = (e for e in block.eqns if e.primitive is ADD and set(e.invars) == {span[0], counter})
-    positions = tuple(e.outvar for e in sums)
-    return (span, Walk(block, positions)) if positions else None
+    return _from_first(span, block, counter)
 
 
 def _is(atom: Atom, value: int) -> bool:
