@@ -45,8 +45,8 @@ BLOCK_BYTES = 48 << 10
 WORD = 4
 WORDS = 4 * WORD
 """Bytes of a block's words in shared memory: whether its spans are apart, and whether a check failed in a part."""
-POSITIONS = 20
-"""Positions of a block for each of its threads, at most: for rows of mean length 16, all but one block in hundreds
+POSITIONS = 22
+"""Positions of a block for each of its threads, at most: for rows of mean length 16, all but one block in thousands
 take theirs at once."""
 RUNNING = 1536
 """Threads of a multiprocessor whose blocks' memory is taken of its cache: gathers in flight each hold a line of that.
@@ -57,6 +57,7 @@ SLOW = 16
 run at a time. The gradient of ragged rows takes 1.70 ms with 128 threads and `SLOW_RUNNING`, 1.78 with 256, 2.4 with
 `RUNNING`; sparse products take 1 % more with 128 threads."""
 SLOW_RUNNING = 896
+SLOW_POSITIONS = 20
 MOST_PERCENT = 86
 """The most shared memory of a multiprocessor that is taken of its cache, in percent."""
 SHARED_BYTES = 228 << 10
@@ -156,7 +157,7 @@ def plan_spans(
     running, share = SLOW_RUNNING if slow else RUNNING, STATES_SHARE if found.states else SHARE
     each = max(1, sum(BYTES[MEMORY[ref.dtype]] for ref in parts.kept))
     left = BLOCK_BYTES - WORDS - 2 * _ends(parts, threads) - BUFFER_ALIGNMENT * len(parts.kept)
-    most = min(POSITIONS * threads, left // each)
+    most = min((SLOW_POSITIONS if slow else POSITIONS) * threads, left // each)
     before, after = over_threads(parts.before), over_threads(parts.after)
     return BlockSpans(parts, look, span, before, rows, after, most, threads, running, share)
 

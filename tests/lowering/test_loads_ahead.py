@@ -43,12 +43,14 @@ ROWS = """program p(ptr: ref[i32,9], col: ref[i32,40], w: ref[f32,40], x: ref[f3
 """
 
 
+@pytest.mark.parametrize("stores", [True, False])
 @pytest.mark.parametrize("bad", [None, 0, 17, 39])
-def test_loops_that_load_ahead(bad: int | None) -> None:
-    """Rows of every length, empty and backward ones too; a place that is wrong is reported from wherever it is."""
-    program = parse_program(ROWS)
+def test_loops_that_load_ahead(bad: int | None, stores: bool) -> None:
+    """Rows of every length, empty and backward ones too; a place that is wrong is reported from wherever it is. What
+    remains is behind the loop if iterations store."""
+    program = parse_program(ROWS if stores else ROWS.replace("      store z r k1\n", ""))
     text = emit_kernels(program.tasks[0], device("sm_90")).text
-    assert text.count("load float, ptr") == 3 * loads_ahead.ITERATIONS + 1
+    assert text.count("load float, ptr") == (6 if stores else 3) * loads_ahead.ITERATIONS + 1
     rng = np.random.default_rng(1)
     ptr = np.array([9, 0, 0, 5, 8, 17, 18, 34, 40], np.int32)
     args = [ptr, rng.integers(0, 5, 40).astype(np.int32), rng.integers(-2, 3, 40).astype(np.float32) / 4]

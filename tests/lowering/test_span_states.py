@@ -110,7 +110,8 @@ def test_any_spans(kind: str) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_any_recurrence(step: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the spans of a block do not fit its memory together."""
-    monkeypatch.setattr(block_spans, "POSITIONS", 9)
+    for name in ("POSITIONS", "SLOW_POSITIONS"):
+        monkeypatch.setattr(block_spans, name, 9)
     with jax.enable_x64(dtype == "float64"):
         agree(*of_kind(step, dtype, "neighbours", 40, 11), step)
 
