@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lowering.llvm.conversions import round_to
-from lowering.llvm.maths.library import APART, function_for
+from lowering.llvm.maths.library import APART, PLACES, function_for
 from lowering.llvm.maths.side_by_side import joined, part
 from lowering.llvm.types import REGISTER, compute_dtype
 from lowering.llvm.vectors import Lanes
@@ -35,9 +35,15 @@ def _call(o: Ops, name: str, dtype: DType, rows: list[list[str]]) -> list[str]:
     """Emits one call for some vectors."""
     kind, width, vectors = REGISTER[dtype], o.lanes.width, len(rows)
     function = function_for(name, dtype, width, o.text.module.form, vectors)
-    o.text.module.library[function.symbol] = function
-    o.text.module.sites[function.symbol] += vectors
     type_ = Lanes(width * vectors).of(kind)
     operands = ", ".join(f"{type_} {joined(o.op, kind, width, values)}" for values in zip(*rows, strict=True))
-    made = o.op(f"call {type_} @{function.symbol}({operands})")
+    call = f"call {function.several or type_} @{function.symbol}({operands})"
+    label, made = o.text.pairs.get(call, ("", ""))
+    if label != o.text.label:
+        o.text.module.library[function.symbol] = function
+        o.text.module.sites[function.symbol] += vectors
+        made = o.op(call)
+    if function.several:
+        o.text.pairs[call] = o.text.label, made
+        made = o.op(f"extractvalue {function.several} {made}, {PLACES[name]}")
     return [part(o.op, kind, width, made, vectors, k) for k in range(vectors)]

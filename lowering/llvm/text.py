@@ -114,6 +114,8 @@ class Text:
         self.lines: list[str] = []
         self.label = "entry"
         """The block that is being filled."""
+        self.pairs: dict[str, tuple[str, str]] = {}
+        """The last block that calls a function of several results with these operands, and their register."""
         self._spare: dict[bool, str] = {}
         self._count = 0
 

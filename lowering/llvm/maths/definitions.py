@@ -43,6 +43,8 @@ class MathFunction:
     symbol: str
     text: str
     requires: tuple[str, ...] = ()
+    several: str = ""
+    """The type of its results, if it has several."""
 
     @property
     def size(self) -> int:

@@ -69,12 +69,15 @@ APART = frozenset({("acos", DType.f32), ("digamma", DType.f32)})
 _PARTS: dict[str, _Entry] = {
     "sin_by_quarters": _Entry(trigonometric.sin_by_quarters, 1, COLD, COLD),
     "cos_by_quarters": _Entry(trigonometric.cos_by_quarters, 1, COLD, COLD),
+    "sin_and_cos": _Entry(trigonometric.sin_and_cos, double=INLINE),
     "reduce_huge": _Entry(trigonometric.reduce_huge, 1, COLD, COLD),
     "pow_patch": _Entry(power.patch, 3, COLD, COLD),
     "rem_patch": _Entry(remainder.patch, 3, COLD, COLD),
 }
-_INLINED_COLD = {"sin": "sin_by_quarters", "cos": "cos_by_quarters"}
+_INLINED_COLD = {"sin": "sin_and_cos", "cos": "sin_and_cos"}
 """Other formulas of functions, which are shorter where cold functions are inlined."""
+PLACES = {"sin": 0, "cos": 1}
+"""Numbers of the results of a function that has several."""
 
 
 def function_for(name: str, dtype: DType, lanes: int, form: Form = PLAIN, vectors: int = 1) -> MathFunction:
@@ -127,6 +130,6 @@ def _build(name: str, element: str, lanes: int, vectors: int = 1) -> MathFunctio
             "",
         ]
     )
-    function = MathFunction(symbol, text, tuple(b.requires))
+    function = MathFunction(symbol, text, tuple(b.requires), kind if len(results) > 1 else "")
     BY_SYMBOL[function.symbol] = function
     return function

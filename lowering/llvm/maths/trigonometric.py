@@ -9,7 +9,7 @@ beginning where the product is below 4 (M. H. Payne and R. N. Hanek, Radian redu
 In f32 sine and cosine up to that limit take half turns: x = k pi + r, or |x| = (k + 1/2) pi - r, with |r| <= pi/2, and
 one polynomial, whose sign the parity of k turns. That is two thirds of the instructions. Its coefficients are chosen so
 that roundings near r = pi/2 do not exceed 1, and that the cosine of 0 is 1. Quarter turns stay where cold functions are
-inlined (kernels of GPUs): sine and cosine of one angle share them.
+inlined (kernels of GPUs), where one function gives sine and cosine: those of one angle share it.
 """
 
 from __future__ import annotations
@@ -125,6 +125,12 @@ def cos_by_quarters(b: Builder, x: Value) -> Value:
     """Cosine by quarter turns: sin(x + pi/2)."""
     r, n = _reduce(b, x)
     return _sin_of(b, r, n + 1)
+
+
+def sin_and_cos(b: Builder, x: Value) -> tuple[Value, Value]:
+    """Sine and cosine by quarter turns: callers of both share the reduction and the polynomials."""
+    r, n = _reduce(b, x)
+    return _with_sign(b, _sin_of(b, r, n), x), _sin_of(b, r, n + 1)
 
 
 def _sin_by_halves(b: Builder, x: Value, k: Value, sign: Value) -> Value:
