@@ -351,8 +351,9 @@ class _Rows(Rebuilder):
         self.stack.append(opened)
         for eqn in block.eqns:
             self._walk(plan, eqn)
-        for eqn in self.stores.intersection(block.eqns):  # last, as what was read may give place to the state
-            self.store(self.saved[reference(eqn)], self.atom(eqn.invars[1]), self._position(plan))
+        for eqn in block.eqns:  # last, as what was read may give place to the state
+            if eqn in self.stores:
+                self.store(self.saved[reference(eqn)], self.atom(eqn.invars[1]), self._position(plan))
         self.stack.pop()
         return block.rebuilt(opened.eqns, self.atoms(block.results), params)
 

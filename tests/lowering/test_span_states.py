@@ -145,6 +145,17 @@ def test_values_of_a_position_share_memory(step: str, kept: list[str]) -> None:
     assert step != "sine" or text.index(" cos ") < text.index("store kept")
 
 
+def test_states_are_stored_in_order() -> None:
+    """Always the same text, so that its code is found again."""
+    program, _ = gradient("of two states", "float32", 40, FAR)
+    texts: set[str] = set()
+    for _ in range(6):
+        spans = plan_task(parse_program(print_program(program)).tasks[0], host_device(), THREADS).spans
+        assert spans is not None
+        texts.add(print_task(spans.rows.task))
+    assert len(texts) == 1
+
+
 def test_fewer_segments_give_the_same() -> None:
     """`at_most` may be 0, if arrays have room for all iterations."""
     program, _ = gradient("of state and position", "float32", 30, FAR)
