@@ -117,7 +117,7 @@ def at(a: Any, *index: Any) -> Any:
     """Returns an element. Indices are in range: `a[i, j]` has equations for those that count from the end."""
     if isinstance(a, Entries):
         return a.numbers[tuple(map(operator.index, index))]
-    return lax.dynamic_slice(a, index, (1,) * a.ndim, allow_negative_indices=False).reshape(())
+    return lax.dynamic_slice(a, _of_one_type(index), (1,) * a.ndim, allow_negative_indices=False).reshape(())
 
 
 def put(a: Any, x: Any, *index: Any) -> Any:
@@ -126,7 +126,13 @@ def put(a: Any, x: Any, *index: Any) -> Any:
         numbers = a.numbers.copy()
         numbers[tuple(map(operator.index, index))] = x
         return Entries(numbers, a.dtype)
-    return lax.dynamic_update_slice(a, x.reshape((1,) * a.ndim), index, allow_negative_indices=False)
+    return lax.dynamic_update_slice(a, x.reshape((1,) * a.ndim), _of_one_type(index), allow_negative_indices=False)
+
+
+def _of_one_type(index: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Returns indices of one dtype: loops whose ends are known count in 64 bits in the x64 mode."""
+    given = {i.dtype for i in index if hasattr(i, "dtype")}
+    return index if len(given) <= 1 else tuple(lax.convert_element_type(i, jnp.int32) for i in index)
 
 
 def with_columns(

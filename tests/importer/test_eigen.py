@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from jax.lax import linalg
 
+import qdtrace as qd
 from tests.importer.harness import imported
 
 RNG = np.random.default_rng(14)
@@ -138,6 +139,16 @@ def test_roots_of_polynomials():
     (roots,) = imported(lambda p: jnp.roots(p, strip_zeros=False), p)(p)
     assert distance(roots[0], [1, 2, 3]) <= 1e-4
     assert distance(roots[1], [-1, 0, 1]) <= 1e-5
+
+
+@pytest.mark.parametrize("x64", [False, True])
+def test_slopes_of_roots_are_those_of_jax(x64):
+    with jax.enable_x64(x64):
+        p = jnp.array([[1.0, -6.5, 11, -6], [2, 1, -2, 3]])
+        size = lambda over: lambda p: jnp.sum(over(lambda p: jnp.abs(jnp.roots(p, strip_zeros=False)) ** 3)(p))  # noqa: E731
+        got, want = jax.grad(size(qd.vmap))(p), jax.grad(size(jax.vmap))(p)
+        assert got.dtype == want.dtype
+        np.testing.assert_allclose(got, want, rtol=1e-9 if x64 else 1e-3)
 
 
 def test_not_a_number_gives_not_a_number():

@@ -220,8 +220,8 @@ _FIXES = {
     "one is to be repeated: `a[:, None]`",
     "contracting dimensions": "the last axis of the left one needs the length of the right one's axis: slice or "
     "transpose one",
-    "so the manual axis types do not match": "begin with a value that differs among devices: `lax.pcast(a, ('name of "
-    "the axis',), to='varying')`",
+    "so the manual axis types do not match": "cast the one that has no axis behind its type: "
+    "`lax.pcast(a, ('name of the axis',), to='varying')`",
     "carry input and carry output must have equal types": "begin with the dtype and shape that the body gives, as in "
     "`1.0 * a` of an integer, or convert what it gives: `.astype(a.dtype)`",
     "Integers cannot be raised to negative powers": "convert the base: `k.astype(float) ** -1`",
