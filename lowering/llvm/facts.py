@@ -6,6 +6,7 @@ from collections import Counter
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
+from qdtrace.analysis.clipped_indices import clipped_indices
 from qdtrace.analysis.cost import operations, work
 from qdtrace.analysis.index.affine import AffineForms, Quotient, Term
 from qdtrace.analysis.memory import TaskMemory, is_comparable
@@ -94,6 +95,11 @@ class TaskFacts:
     def unsigned_zeros(self) -> frozenset[Var]:
         """Results of `max` and `min` in the body of which nobody sees the sign of a zero."""
         return unsigned_zeros(self.task.body)
+
+    @cached_property
+    def clipped_indices(self) -> dict[Eqn, Var]:
+        """The `min` of each index in a loop that is wrapped and clipped to its axis, with the index before that."""
+        return clipped_indices(self.task)
 
     @cached_property
     def used(self) -> frozenset[Var]:

@@ -14,6 +14,7 @@ from lowering.plan.update_groups import group_updates
 from lowering.simd import checks, control, memory, private
 from lowering.simd.accumulation.atomic import atomic
 from lowering.simd.accumulation.rules import GROUPED, accum, update_group
+from lowering.simd.clipped import emit_clipped
 from lowering.simd.inner.emit import emit_for
 from lowering.simd.interleave import plan_stores, settle_stores
 from lowering.simd.pieces import count_pieces
@@ -45,6 +46,11 @@ def _select(f: LaneFrame, eqn: Eqn) -> None:
 def _select_alone(f: LaneFrame, eqn: Eqn) -> None:
     if not emit_select(f, eqn):
         rules.elementwise(f, eqn)
+
+
+def _min_alone(f: LaneFrame, eqn: Eqn) -> None:
+    if not emit_clipped(f, eqn):
+        rules.RULES["min"](f, eqn)
 
 
 def _lane_max(f: LaneFrame, eqn: Eqn) -> None:
@@ -106,9 +112,10 @@ def _is_index(f: LaneFrame, atom: Atom, row: Row) -> bool:
 
 
 _SHARED: dict[str, Rule] = {"accum": accum, "atomic": atomic, "for": emit_for}
-SCALAR_RULES: Mapping[str, Rule] = {**rules.RULES, **_SHARED, "select": _select_alone}
+SCALAR_RULES: Mapping[str, Rule] = {**rules.RULES, **_SHARED, "select": _select_alone, "min": _min_alone}
 LANE_RULES: Mapping[str, Rule] = {
-    **SCALAR_RULES, "select": _select, "div": _div, "rem": _rem, "shift_right_logical": _rem, "and": _rem,
+    **SCALAR_RULES, "select": _select, "min": rules.RULES["min"],
+    "div": _div, "rem": _rem, "shift_right_logical": _rem, "and": _rem,
     "load": memory.load, "store": memory.store, "cell": private.allocate, "bound": checks.bound, "check": checks.check,
     "lane_max": _lane_max, "lane_count": _lane_count, "lane_rank": _lane_rank,
     "if": control.emit_if, "for": control.emit_for, "while": control.emit_while,

@@ -5,10 +5,10 @@
     r: bool = and p q
     x: f32 = select r s t
 
-With AVX2 LLVM makes a branch of such a `select`: masks of scalars have no registers, and only a choice by one
-comparison is a blend. Where iterations choose differently the processor predicts many of them wrong. So the
-comparisons are made again in the first lane of vectors of 128 bits, where all is blends. Walks over a tree of
-triangles, of each of which six such choices find the closest point, take 0.85 to 0.94 of their time.
+With AVX2 and AVX-512 LLVM makes a branch of such a `select`: masks of scalars have no registers, or are moved to
+others, and only a choice by one comparison is a blend. Where iterations choose differently the processor predicts many
+of them wrong. So the comparisons are made again in the first lane of vectors of 128 bits, where all is blends. Walks
+over a tree of triangles, of each of which six such choices find the closest point, take 0.85 to 0.94 of their time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def emit_select(f: LaneFrame, eqn: Eqn) -> bool:
     """Emits a `select` of scalar floats by several comparisons, where LLVM would branch; returns whether it did."""
     out = eqn.outvars[0]
     kind = REGISTER[out.dtype]
-    if f.split or not f.target.packs_masks or not out.dtype.is_float or not _compares(f, eqn.invars[0], kind):
+    if f.split or f.target.vector_bits <= _BITS or not out.dtype.is_float or not _compares(f, eqn.invars[0], kind):
         return False
     o = Ops(f.text, Lanes(_BITS // (64 if kind == "double" else 32)), f.target, f.scalar.fast_math)
 
