@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from lowering.simd.descriptions import Address, Mask
     from lowering.simd.frame import LaneFrame
 
+WORD = 4
+"""Bytes of the narrowest elements that processors gather and scatter."""
+
 
 def load_vector(f: LaneFrame, ref: GlobalMemory, pointer: str, shift: int, mask: str | None) -> str:
     """Loads contiguous elements, `shift` elements after a pointer; inactive lanes get 0."""
@@ -38,7 +41,7 @@ def _masked_load(f: LaneFrame, kind: str, pointer: str, mask: str, metadata: str
 def gather(f: LaneFrame, kind: str, pointers: str, mask: str, metadata: str) -> str:
     """Loads elements at a vector of pointers, for the active lanes; inactive lanes get 0."""
     vector, bits, places = f.lanes.of(kind), f.vector.bits, f.lanes.of("ptr")
-    if not f.target.has_gathers and not f.alike:
+    if not (f.target.has_gathers and BYTES[kind] >= WORD) and not f.alike:
         found = "poison"
         for k, pointer in enumerate(_lane_by_lane(f, pointers, mask, f.text.spare(cleared=True))):
             element = f.text.op(f"load {kind}, ptr {pointer}, align {BYTES[kind]}{metadata}")
@@ -56,7 +59,7 @@ def gather_lanes(f: LaneFrame, ref: GlobalMemory, address: Address, mask: Mask, 
     """Loads an element for each active lane of a vector, at a constant stride or at offsets."""
     kind = MEMORY[ref.type.dtype]
     is_whole = mask.vectors is None and f.mask.vectors is None
-    if address.offsets is None or not is_whole or f.target.has_gathers or f.alike:
+    if address.offsets is None or not is_whole or (f.target.has_gathers and BYTES[kind] >= WORD) or f.alike:
         return gather(f, kind, lane_pointers(f, address, kind, v), f.mask_of(mask, v), ref.alias)
     # Components of a record have the same offsets: as numbers they are taken out of the vector once.
     found, offsets, type_ = "poison", address.offsets[v], address.offset_type
@@ -73,7 +76,7 @@ def gather_lanes(f: LaneFrame, ref: GlobalMemory, address: Address, mask: Mask, 
 def scatter(f: LaneFrame, kind: str, value: str, pointers: str, mask: str, metadata: str) -> None:
     """Stores at a vector of pointers, in lane order, for the active lanes."""
     vector, bits, places = f.lanes.of(kind), f.vector.bits, f.lanes.of("ptr")
-    if not f.target.has_masks and not f.alike:
+    if not (f.target.has_masks and BYTES[kind] >= WORD) and not f.alike:
         for k, pointer in enumerate(_lane_by_lane(f, pointers, mask, f.text.spare(cleared=False))):
             element = f.text.op(f"extractelement {vector} {value}, i32 {k}")
             f.text.do(f"store {kind} {element}, ptr {pointer}, align {BYTES[kind]}{metadata}")

@@ -49,6 +49,7 @@ def _given(d: str) -> list[np.ndarray]:
     return [np.arange(1, 6, dtype=np.float32), np.array(indices, ends.dtype), np.zeros(16, np.float32)]
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("d", ["i32", "i64"])
 @pytest.mark.parametrize("target", ["avx512", "avx2", "portable", "scalar"])
 def test_far_indices_take_the_nearest_element(d: str, target: str) -> None:
