@@ -39,6 +39,7 @@ CASES = {
     "made again": lambda a: jax.checkpoint(lambda b: jnp.sin(b) * jnp.arange(2.0))(a),
     "a rule": lambda a: own(a) * own(jnp.arange(2.0)),
     "a rule of JAX": lambda a: jax.nn.relu(a - 3) + jax.nn.silu(a),
+    "a slope in it": lambda a: jax.grad(lambda b: (jax.nn.relu(b - 3) ** 2 * jnp.arange(2.0)).sum())(a),
     "a rule in a loop": lambda a: lax.fori_loop(0, 2, lambda i, b: own(b) + a, a),
     "constants": lambda a: jnp.where(a > 3, a, 0.0),
     "a function of jit": lambda a: jax.jit(lambda b: lax.psum(b, "d") * jnp.sin(b))(a),
