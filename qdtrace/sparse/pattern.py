@@ -125,13 +125,7 @@ class Sparsity:
     def to_bcoo(self, values: jax.Array) -> Any:
         """Returns values in the pattern's order as a `jax.experimental.sparse.BCOO`.
 
-        >>> @qd.jit
-        ... def squares(x):
-        ...     out = qd.empty_like(x)
-        ...     for i in qd.range(x.shape[0]):
-        ...         out[i] = x[i] ** 2
-        ...     return out
-        >>> pattern = qd.sparsity(squares)(jnp.arange(2.0))
+        >>> pattern = qd.sparsity(qd.vmap(jnp.square))(jnp.arange(2.0))
         >>> pattern.to_bcoo(jnp.array([3.0, 4.0])) @ jnp.ones(2)
         Array([3., 4.], dtype=float32)
 
@@ -148,13 +142,7 @@ class Sparsity:
     def to_bcsr(self, values: jax.Array) -> Any:
         """Returns values in the pattern's order as a `jax.experimental.sparse.BCSR`.
 
-        >>> @qd.jit
-        ... def squares(x):
-        ...     out = qd.empty_like(x)
-        ...     for i in qd.range(x.shape[0]):
-        ...         out[i] = x[i] ** 2
-        ...     return out
-        >>> pattern = qd.sparsity(squares)(jnp.arange(2.0))
+        >>> pattern = qd.sparsity(qd.vmap(jnp.square))(jnp.arange(2.0))
         >>> pattern.to_bcsr(jnp.array([3.0, 4.0])) @ jnp.ones(2)
         Array([3., 4.], dtype=float32)
 
@@ -171,13 +159,7 @@ class Sparsity:
     def to_scipy(self, values: jax.Array) -> Any:
         """Returns values in the pattern's order as a `scipy.sparse.csr_array`.
 
-        >>> @qd.jit
-        ... def squares(x):
-        ...     out = qd.empty_like(x)
-        ...     for i in qd.range(x.shape[0]):
-        ...         out[i] = x[i] ** 2
-        ...     return out
-        >>> pattern = qd.sparsity(squares)(jnp.arange(2.0))
+        >>> pattern = qd.sparsity(qd.vmap(jnp.square))(jnp.arange(2.0))
         >>> pattern.to_scipy(jnp.array([3.0, 4.0])).toarray()
         array([[3., 0.],
                [0., 4.]], dtype=float32)
