@@ -14,21 +14,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qdtrace.ir.memory import loaded, written
-from qdtrace.ir.program import Var, is_global, ref_type
+from qdtrace.ir.memory import is_large, loaded, written
+from qdtrace.ir.program import Var, is_global
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from qdtrace.ir.program import Program, Task
 
-WORTH = 1 << 16
-"""Bytes of the smallest reference that is worth a pointer more: less is copied at once."""
-
 
 def large(refs: Iterable[Var]) -> list[Var]:
     """Returns those of some references that are worth a pointer more, in order."""
-    return [v for v in refs if is_global(v) and ref_type(v).nbytes >= WORTH]
+    return [v for v in refs if is_global(v) and is_large(v)]
 
 
 def renewed_by(task: Task, refs: Iterable[Var]) -> tuple[Var, ...]:

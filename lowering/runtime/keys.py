@@ -17,8 +17,8 @@ import lowering
 import qdtrace.analysis
 import qdtrace.ir
 from lowering.llvm.target import LLVM_VERSION
-from lowering.plan import renewal
 from lowering.runtime.cache import VERSION_LENGTH
+from qdtrace.ir import memory
 from qdtrace.ir.printer import print_task
 from qdtrace.ir.program import ref_type
 from qdtrace.sources import version_of
@@ -41,7 +41,7 @@ def digest(*parts: object) -> str:
 
 def task_content(task: Task, emit_options: object) -> str:
     """Returns the content key of a task: equal for equal bodies over references of equal types, despite their names."""
-    return digest("task", print_task(task, canonical=True), emit_options, renewal.WORTH)
+    return digest("task", print_task(task, canonical=True), emit_options, memory.LARGE)
 
 
 def task_contents(shared: SharedCode, emit_options: object) -> list[str]:

@@ -15,8 +15,7 @@ from weakref import WeakKeyDictionary
 
 from jax.lax import reshape_p, scan_p, squeeze_p, while_p
 
-from qdtrace.ir.memory import written
-from qdtrace.ir.program import ref_type
+from qdtrace.ir.memory import is_large, written
 from qdtrace.ir.walk import walk_program
 from qdtrace.trace import compat
 from qdtrace.trace.forwarding import constant_count, operand_maps
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 
     Places = list[tuple[str, ...]]
 
-WORTH = 1 << 16
-"""Bytes of the smallest array that is asked about: less is copied at once."""
 NEEDED, FREE, TAKEN = "needed", "free", "taken"
 """The fates of an operand: it is read later; nobody needs it; the result has to be in its memory."""
 
@@ -42,7 +39,7 @@ def needed_operands(call_p: Primitive, staged: StagedProgram) -> tuple[int, ...]
     """Returns the numbers of large operands that a program writes and that should stay as they are, for a call that JAX
     is lowering."""
     program = staged.program
-    large = [k for k, v in enumerate(program.params) if ref_type(v).nbytes >= WORTH]
+    large = [k for k, v in enumerate(program.params) if is_large(v)]
     stored = set(written(walk_program(program))) if large else ()
     large = [k for k in large if program.params[k] in stored]
     function = compat.lowered_function() if large else None

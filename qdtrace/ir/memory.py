@@ -5,12 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from qdtrace.ir.primitives import ACCUM, LOAD
+from qdtrace.ir.program import ref_type
 from qdtrace.ir.walk import walk_all, walk_eqns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from qdtrace.ir.program import Atom, Eqn, Task, Var
+
+LARGE = 1 << 16
+"""Bytes of the smallest array whose copy is worth saving: less is copied at once."""
+
+
+def is_large(ref: Var) -> bool:
+    """Returns whether a copy of an array is worth saving."""
+    return ref_type(ref).nbytes >= LARGE
 
 
 def reference(eqn: Eqn) -> Var:

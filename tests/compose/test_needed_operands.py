@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
-from qdtrace.compose.needed_operands import WORTH
+from qdtrace.ir.memory import LARGE
 
-N = WORTH // 4
+N = LARGE // 4
 
 
 @qd.jit

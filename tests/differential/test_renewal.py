@@ -16,6 +16,7 @@ import pytest
 
 from lowering.plan import renewal
 from qdtrace.interpret.reference import evaluate
+from qdtrace.ir import memory
 from tests.differential.corpus import Case, case
 from tests.differential.task_programs import is_definite
 from tests.differential.test_fusion import check_cpu
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def _every_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(renewal, "WORTH", 0)
+    monkeypatch.setattr(memory, "LARGE", 0)
 
 
 def drawn(seed: int) -> Case:

@@ -11,6 +11,7 @@ import pytest
 from lowering.plan import renewal
 from lowering.runtime.layout import Place, plan_layout
 from qdtrace.interpret.reference import evaluate
+from qdtrace.ir import memory
 from qdtrace.ir.parser import parse_program
 from tests.runtime.programs import compiled
 
@@ -27,7 +28,7 @@ SQUARE = """\
 
 @pytest.fixture(autouse=True)
 def _every_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(renewal, "WORTH", 0)
+    monkeypatch.setattr(memory, "LARGE", 0)
 
 
 def program(body: str, *, results: str = "x") -> Program:
@@ -204,11 +205,11 @@ def test_the_places_of_tasks() -> None:
 
 
 def test_small_arrays_have_one_pointer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(renewal, "WORTH", 33)
+    monkeypatch.setattr(memory, "LARGE", 33)
     made = program(SQUARE)
     assert taken(made) == {}
     assert renewal.large(made.params) == []
-    monkeypatch.setattr(renewal, "WORTH", 32)
+    monkeypatch.setattr(memory, "LARGE", 32)
     assert taken(made) == {"x": 0}
     assert renewal.sources_of(made.tasks[0], renewal.large(made.params)) == made.params[:1]
 
@@ -218,7 +219,7 @@ def test_code_is_known_by_what_it_renews(monkeypatch: pytest.MonkeyPatch) -> Non
     made = program(SQUARE)
     args = [np.arange(8, dtype=np.float32), np.array(3, np.int32), np.zeros(8, np.float32)]
     for worth in (33, 32, 33, 32):
-        monkeypatch.setattr(renewal, "WORTH", worth)
+        monkeypatch.setattr(memory, "LARGE", worth)
         for needed in ((), (0,)):
             (got,) = compiled(made).call(*args, needed=needed)
             np.testing.assert_array_equal(got, args[0] ** 2)
