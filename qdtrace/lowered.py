@@ -20,7 +20,8 @@ from qdtrace.ir.program import Stage, ref_type
 from qdtrace.ir.walk import private_bytes
 from qdtrace.lanes.stages import described
 from qdtrace.passes.observers import write_page
-from qdtrace.passes.pipelines import REWRITES, optimise
+from qdtrace.passes.pipelines import optimise
+from qdtrace.passes.rewrite import REWRITES
 from qdtrace.passes.stage_record import Recorder
 from qdtrace.trace import compat
 

@@ -18,7 +18,7 @@ from qdtrace.ir.faults import checks_of
 from qdtrace.ir.memory import indices_of, reference
 from qdtrace.ir.primitives import ACCUM, ATOMIC, LOAD, QUOTIENT
 from qdtrace.ir.program import Block, Eqn, Literal, Task, Var, is_global, ref_type
-from qdtrace.ir.walk import definitions, is_innermost, private_bytes, used_in_block, walk_eqns, walk_often
+from qdtrace.ir.walk import is_innermost, private_bytes, used_in_block, walk_eqns, walk_often
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -39,7 +39,7 @@ class TaskFacts:
     @cached_property
     def definitions(self) -> dict[Var, Eqn]:
         """The equation that binds each variable."""
-        return definitions(self.task)
+        return self.task.definitions
 
     @cached_property
     def forms(self) -> AffineForms:

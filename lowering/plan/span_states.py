@@ -22,6 +22,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lowering.plan.span_partials import with_partials
+from qdtrace.analysis.expressions import params_key
 from qdtrace.analysis.spans import find_walks
 from qdtrace.frozen import frozen
 from qdtrace.ir.memory import indices_of
@@ -95,9 +96,9 @@ def _origins(made: Task, task: Task) -> Mapping[Eqn, Eqn] | None:
     """Maps the checks of a simplified task to the original ones, or returns None if some are not found."""
     checks = [e for e in task.all_eqns if Effect.CHECK in e.primitive.effects]
     by_result = {e.outvars: e for e in checks if e.outvars}
-    by_text = {(e.params_key, e.loc): e for e in checks if e.primitive is CHECK}
+    by_text = {(params_key(e), e.loc): e for e in checks if e.primitive is CHECK}
     found = {
-        e: by_result.get(e.outvars) if e.outvars else by_text.get((e.params_key, e.loc))
+        e: by_result.get(e.outvars) if e.outvars else by_text.get((params_key(e), e.loc))
         for e in made.all_eqns
         if Effect.CHECK in e.primitive.effects
     }

@@ -13,7 +13,7 @@ from qdtrace.frozen import frozen
 from qdtrace.ir.memory import indices_of, reference, values_of
 from qdtrace.ir.primitives import ACCUM, BOUND, FOR, LOAD, STORE
 from qdtrace.ir.program import Var, is_global
-from qdtrace.ir.walk import definitions, walk_nested
+from qdtrace.ir.walk import walk_nested
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -65,7 +65,7 @@ class Accesses:
     @cached_property
     def updates(self) -> Updates:
         """The updates among the stores, and the equation that makes each variable."""
-        return Updates(definitions(self.task))
+        return Updates(self.task.definitions)
 
     @cached_property
     def memory(self) -> TaskMemory:

@@ -8,7 +8,6 @@ from qdtrace.ir.dataflow import flows, reached
 from qdtrace.ir.memory import reference, values_of
 from qdtrace.ir.primitives import FOR, LOAD, WHILE
 from qdtrace.ir.program import Literal, Var, is_local
-from qdtrace.ir.walk import walk_program
 
 if TYPE_CHECKING:
     from qdtrace.ir.program import Program
@@ -22,7 +21,7 @@ def bounding(program: Program) -> set[Var]:
     def comes_from(target: Var, *values: object) -> None:
         sources.setdefault(target, []).extend(v for v in values if isinstance(v, Var))
 
-    for eqn in walk_program(program):
+    for eqn in program.all_eqns:
         if eqn.primitive in (FOR, WHILE):
             bounds = eqn.bounds[:2] if eqn.primitive is FOR else eqn.blocks[0].results
             roots += [v for v in bounds if not isinstance(v, Literal)]

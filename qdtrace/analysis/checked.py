@@ -8,7 +8,6 @@ from qdtrace.frozen import frozen
 from qdtrace.ir.memory import indices_of
 from qdtrace.ir.primitives import BOUND
 from qdtrace.ir.program import Literal
-from qdtrace.ir.walk import walk_program
 
 if TYPE_CHECKING:
     from qdtrace.errors import Loc
@@ -34,12 +33,12 @@ def indexed_accesses(traced: Program, final: Program) -> list[Indexed]:
     counts for the first.
     """
     counts: dict[tuple[Loc | None, str], int] = {}
-    for eqn in walk_program(traced):
+    for eqn in traced.all_eqns:
         if eqn.primitive.is_access and not all(isinstance(i, Literal) for i in indices_of(eqn)):
             key = eqn.loc, getattr(eqn.invars[0], "hint", "") or "_"
             counts[key] = counts.get(key, 0) + 1
     axes: dict[tuple[Loc | None, str], set[int]] = {}
-    for eqn in walk_program(final):
+    for eqn in final.all_eqns:
         if eqn.primitive is BOUND:
             axes.setdefault((eqn.loc, str(eqn.params["buffer"])), set()).add(int(eqn.params["axis"]))
     return [Indexed(*key, count, tuple(sorted(axes.get(key, ())))) for key, count in counts.items()]

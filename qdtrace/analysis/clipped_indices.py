@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from qdtrace.ir.primitives import LT, MAX, MIN, SELECT
 from qdtrace.ir.program import Literal, Var
-from qdtrace.ir.walk import definitions, walk_inside, walk_often
+from qdtrace.ir.walk import walk_inside, walk_often
 
 if TYPE_CHECKING:
     from qdtrace.ir.program import Atom, Eqn, Task
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def clipped_indices(task: Task) -> dict[Eqn, Var]:
     """Maps each `min` that ends the clipping of a wrapped index, in a loop of the task, to that index."""
-    made = definitions(task)
+    made = task.definitions
     loops = (e for e in walk_often(task.body) if e.primitive.loops)
     ends = (e for loop in loops for e in walk_inside(loop) if e.primitive is MIN)
     found = ((end, _wrapped(end, made)) for end in ends)

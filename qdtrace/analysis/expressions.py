@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Atom, Eqn
 
 
+def params_key(eqn: Eqn) -> tuple[tuple[str, str], ...]:
+    """Returns the parameters of an equation as what compares and hashes, also where one of them does not."""
+    return tuple(sorted((k, repr(v)) for k, v in eqn.params.items()))
+
+
 class Expressions:
     """Numbers of the values that some equations make; a value that none of them makes is like itself alone."""
 
@@ -35,7 +40,7 @@ class Expressions:
         for eqn in makers(atom, self.made, self._numbers):
             key: tuple[object, ...] = (eqn,)
             if not eqn.blocks and (not eqn.primitive.effects or eqn.primitive in (LOAD, BOUND)):
-                params = () if eqn.primitive is BOUND else eqn.params_key
+                params = () if eqn.primitive is BOUND else params_key(eqn)
                 key = (eqn.primitive.name, params, *map(self._of_known, eqn.invars))
             for result in eqn.outvars:
                 self._numbers[result] = self._number(*key, result if eqn.blocks else None)

@@ -25,7 +25,7 @@ from qdtrace.ir.dataflow import reached
 from qdtrace.ir.memory import indices_of, reference
 from qdtrace.ir.primitives import ACCUM, IF, LOAD, STORE
 from qdtrace.ir.program import Var, is_global, ref_type
-from qdtrace.ir.walk import definitions, used_vars, walk_all
+from qdtrace.ir.walk import used_vars, walk_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -206,7 +206,7 @@ class ScatteringTask:
         self.index = index
         """The index of the task as a form of its digits."""
         self.box = box
-        self.makers = definitions(task)
+        self.makers = task.definitions
         self.refine: Refine | None = None
         """Digits in which more accumulations may be at fixed offsets."""
         self._scatters: dict[Var, Scatter | None] = {}

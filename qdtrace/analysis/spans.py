@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from qdtrace.analysis.expressions import params_key
 from qdtrace.frozen import frozen
 from qdtrace.ir.memory import indices_of
 from qdtrace.ir.primitives import ADD, BOUND, CONVERT, FOR, IF, LANE_MAX, LOAD, LT, SELECT, SUB
@@ -224,7 +225,7 @@ class PositionValues:
         else:
             memory = eqn.invars[:1] if prim is LOAD else ()
             of = tuple(a if k is None else k for k, a in zip(keys, operands, strict=True))
-            key = self._numbers.setdefault((prim.name, eqn.params_key, memory, of), len(self._numbers) + 1)
+            key = self._numbers.setdefault((prim.name, params_key(eqn), memory, of), len(self._numbers) + 1)
         self.keys[eqn.outvar], self.made[eqn.outvar] = key, eqn
         self._weigh(eqn, key, keys)
 

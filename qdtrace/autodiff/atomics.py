@@ -17,7 +17,7 @@ from qdtrace.ir.custom import without_rules
 from qdtrace.ir.memory import reference
 from qdtrace.ir.primitives import ATOMIC, STORE
 from qdtrace.ir.program import is_global
-from qdtrace.ir.walk import walk_eqns, walk_program
+from qdtrace.ir.walk import walk_eqns
 from qdtrace.passes.dead_code import DeadCode
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def check_atomics(program: Program, adjoints: Container[Var] = ()) -> None:
 
     References in `adjoints` are those of adjoints, which no primal has.
     """
-    if all(reference(e) in adjoints for e in walk_program(program) if e.primitive is ATOMIC):
+    if all(reference(e) in adjoints for e in program.all_eqns if e.primitive is ATOMIC):
         return
     for task in DeadCode()(without_rules(program)).tasks:
         for eqn in task.all_eqns if task.index is not None else ():

@@ -21,7 +21,6 @@ from qdtrace.ir.memory import indices_of, values_of
 from qdtrace.ir.primitives import ACCUM, ATOMIC
 from qdtrace.ir.program import Literal, Program, Task, Var, literal
 from qdtrace.ir.rebuild import Rebuilder
-from qdtrace.ir.walk import walk_program
 
 if TYPE_CHECKING:
     from qdtrace.ir.custom import Part
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 def has_extremes(program: Program) -> bool:
     """Returns whether floats are accumulated by another operation than a sum."""
-    return any(_is_other(e) and e.invars[0].dtype.is_float for e in walk_program(program))
+    return any(_is_other(e) and e.invars[0].dtype.is_float for e in program.all_eqns)
 
 
 def with_extremes(program: Program) -> Program:

@@ -22,7 +22,7 @@ from qdtrace.ir.memory import indices_of, values_of, written
 from qdtrace.ir.primitives import CUSTOM, STORE, WHILE
 from qdtrace.ir.program import Block, Literal, Program, Task, Var, literal
 from qdtrace.ir.types import DType
-from qdtrace.ir.walk import walk_inside, walk_program
+from qdtrace.ir.walk import walk_inside
 from qdtrace.passes.dead_code import DeadCode
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def refuse_rules_along(program: Program, *, moves: bool) -> None:
     JAX asks no rule for tangents of a direction that is zero. Where a direction `moves`, its change replaces it, so
     derivatives must be linear in it, too.
     """
-    for found in dict.fromkeys(e.params["rule"] for e in walk_program(program) if e.primitive is CUSTOM):
+    for found in dict.fromkeys(e.params["rule"] for e in program.all_eqns if e.primitive is CUSTOM):
         if isinstance(found, str | Part):
             continue
         rule: Rule = found
@@ -87,7 +87,7 @@ def refuse_rules_along(program: Program, *, moves: bool) -> None:
 
 def _refuse_terms(program: Program, zeros: Sequence[Var], refused: Refused) -> None:
     """Raises the error if a result need not be zero where these parameters are."""
-    made = {v for e in walk_program(program) for v in (*_targets(e), *e.outvars)}
+    made = {v for e in program.all_eqns for v in (*_targets(e), *e.outvars)}
     zero = zeros_of(program, zeros, frozenset(made.union(program.params, program.buffers)))
     if not zero.issuperset(program.results):
         raise refused(program, "a term without them", None)
@@ -106,7 +106,7 @@ def refuse_nonlinear(program: Program, unknown: Sequence[Var], refused: Refused 
     for task in program.tasks:
         if not live.isdisjoint((task.start, task.stop)):
             raise refused(program, "a range that one of them decides", task.loc)
-    for eqn in walk_program(program):
+    for eqn in program.all_eqns:
         if live.isdisjoint(_targets(eqn)):
             continue
         if found := _nonlinear(eqn, live):

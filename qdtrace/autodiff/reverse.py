@@ -39,7 +39,7 @@ from qdtrace.ir.builder import Builder
 from qdtrace.ir.copies import copy_task
 from qdtrace.ir.primitives import LOAD
 from qdtrace.ir.program import Block, Program, Var, literal, ref_type
-from qdtrace.ir.walk import is_innermost, private_bytes, walk_program
+from qdtrace.ir.walk import is_innermost, private_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -71,7 +71,7 @@ def reverse(
     program = with_private_rows(cut, zeros, stacks.limits.open_stack_bytes)
     active = active_variables(program, inputs, results)
     zero = zeros_of(program, inputs, active)
-    loads = (e for e in walk_program(program) if e.primitive is LOAD and e.outvar in active)
+    loads = (e for e in program.all_eqns if e.primitive is LOAD and e.outvar in active)
     sure = zero if any(e.invars[0] not in zero for e in loads) else active
     given = {v: Var(v.type, f"{v.hint}_bar") for v in results}
     adjoints: dict[Var, Var] = dict(given)

@@ -17,7 +17,7 @@ from qdtrace.ir.memory import written
 from qdtrace.ir.primitives import BITCAST, CHECK, CUSTOM, WHILE
 from qdtrace.ir.program import Program, Stage, Var, literal
 from qdtrace.ir.rebuild import Rebuilder
-from qdtrace.ir.walk import walk_inside, walk_program
+from qdtrace.ir.walk import walk_inside
 from qdtrace.passes.dead_code import DeadCode
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _refuse_decisions(program: Program, linear: Sequence[Var], asked: frozenset[
 
     Neither is linear.
     """
-    eqns = list(walk_program(program))
+    eqns = list(program.all_eqns)
     deciding = [e for e in eqns if e.blocks and not asked.isdisjoint(_deciding(e))]
     casts = [e for e in eqns if e.primitive is BITCAST and e.outvar in asked]
     made = {e.outvar: e for e in casts if e.outvar.dtype.is_float}
@@ -100,7 +100,7 @@ def _refuse_steps(program: Program, linear: Sequence[Var], asked: frozenset[Var]
 
     Such an operation has no slope, so it would count as that of tangents of zero.
     """
-    eqns = [e for e in walk_program(program) if not e.blocks and e.outvars and not asked.isdisjoint(e.invars)]
+    eqns = [e for e in program.all_eqns if not e.blocks and e.outvars and not asked.isdisjoint(e.invars)]
     steps = [e for e in eqns if e.primitive.locally_constant or not e.outvar.dtype.is_float]
     if not steps:
         return
@@ -116,7 +116,7 @@ def _deciding(eqn: Eqn) -> Sequence[Atom]:
 
 def _without_checks(program: Program, asked: frozenset[Var]) -> Program:
     """Returns the program without checks of tangents, which mean nothing as these are taken as zero."""
-    if not any(e.primitive is CHECK for e in walk_program(program)):
+    if not any(e.primitive is CHECK for e in program.all_eqns):
         return program
     return program.map_tasks(lambda task: _WithoutChecks(asked).rebuild_task(task))
 
@@ -152,9 +152,9 @@ def refuse_transposes(program: Program) -> None:
 
     The error has the name of the function.
     """
-    if not any(_is_transposed(e) for e in walk_program(program)):
+    if not any(_is_transposed(e) for e in program.all_eqns):
         return
-    for eqn in walk_program(DeadCode()(program)):
+    for eqn in DeadCode()(program).all_eqns:
         if _is_transposed(eqn):
             raise rule_of(eqn).refused()
 

@@ -15,7 +15,7 @@ from qdtrace.ir.memory import loaded, reference, written
 from qdtrace.ir.primitives import ATOMIC, BOUND, FOR, LOAD, WHILE
 from qdtrace.ir.program import Literal, Var, is_global
 from qdtrace.ir.types import DType
-from qdtrace.ir.walk import bound_in_block, definitions, walk_all, walk_eqns, walk_inside, walk_nested
+from qdtrace.ir.walk import bound_in_block, walk_all, walk_eqns, walk_inside, walk_nested
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,7 @@ class Planner:
         self._room = room
         self._used = 0
         self._changed = set(written(walk_eqns(task.body)))
-        self.log = UndoLog(defined={v: e for v, e in definitions(task).items() if not e.blocks})
+        self.log = UndoLog(defined={v: e for v, e in task.definitions.items() if not e.blocks})
 
     def plan(self, array: Var, block: Block, pays: Callable[[int], bool], room: int = 0) -> bool:
         """Plans the logs of an array for the loops of a block, if they are possible and `pays` agrees.

@@ -11,7 +11,6 @@ from qdtrace.ir.dataflow import flows, reached
 from qdtrace.ir.memory import values_of, written
 from qdtrace.ir.primitives import CELL, CUSTOM
 from qdtrace.ir.program import Literal, Var
-from qdtrace.ir.walk import walk_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 def zeros_of(program: Program, inputs: Iterable[Var], active: frozenset[Var]) -> frozenset[Var]:
     """Returns the active variables that are zero, in all elements and at all times, if the inputs are."""
-    eqns = list(walk_program(program))
+    eqns = list(program.all_eqns)
     zero = set(active) - (set(program.params) - set(inputs))
     zero -= {v for v, value in program.initial.items() if not _is_zero(value, zero)}
     left = -1
@@ -35,7 +34,7 @@ def zeros_of(program: Program, inputs: Iterable[Var], active: frozenset[Var]) ->
 def changing_with(program: Program, inputs: Iterable[Var]) -> frozenset[Var]:
     """Returns the inputs and all variables computed from them, of any dtype, or under their control."""
     after: defaultdict[Var, list[Var]] = defaultdict(list)
-    for eqn in walk_program(program):
+    for eqn in program.all_eqns:
         prim = eqn.primitive
         for source, target in flows(eqn) if eqn.blocks else ():
             after[source].append(target)

@@ -27,7 +27,6 @@ from qdtrace.ir.faults import must_run
 from qdtrace.ir.memory import written
 from qdtrace.ir.program import ref_type
 from qdtrace.ir.tells import tells_in
-from qdtrace.ir.walk import walk_program
 from qdtrace.trace import hooks
 from qdtrace.trace.dtypes import mode_for
 
@@ -79,7 +78,7 @@ def run_checked(staged: StagedProgram, operands: Sequence[Array], *, shared: boo
     given, types = [ref_type(v) for v in program.params], [ref_type(v) for v in program.results]
     words = [bitcast_convert_type(x, np.uint32) if _is_wide(t) else x for x, t in zip(operands, given, strict=True)]
     shapes = [_word_type(t) for t in types]
-    if tells_in(program) or must_run(program, set(written(walk_program(program)))):
+    if tells_in(program) or must_run(program, set(written(program.all_eqns))):
         outs = io_callback(on_host, shapes, *words)  # XLA must not drop it
     else:
         outs = jax.pure_callback(on_host, shapes, *words, vmap_method="sequential")

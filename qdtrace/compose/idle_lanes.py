@@ -18,7 +18,6 @@ import numpy as np
 from jax.interpreters import batching
 
 from qdtrace.ir.faults import may_fail
-from qdtrace.ir.walk import walk_program
 from qdtrace.trace import compat
 from qdtrace.trace.compat import Primitive
 
@@ -73,7 +72,7 @@ def _calls(jaxprs: Sequence[AnyJaxpr]) -> bool:
 def _may_fail(jaxpr: Jaxpr) -> bool:
     for eqn in jaxpr.eqns:
         if (staged := eqn.params.get("staged")) is not None:
-            if may_fail(walk_program(staged.program)) and may_fail(walk_program(staged.canonical)):
+            if may_fail(staged.program.all_eqns) and may_fail(staged.canonical.all_eqns):
                 return True
         elif eqn.primitive.name.startswith("qd_") or _calls(compat.inner_jaxprs(eqn)):
             return True

@@ -16,7 +16,6 @@ from weakref import WeakKeyDictionary
 from jax.lax import reshape_p, scan_p, squeeze_p, while_p
 
 from qdtrace.ir.memory import is_large, written
-from qdtrace.ir.walk import walk_program
 from qdtrace.trace import compat
 from qdtrace.trace.forwarding import constant_count, operand_maps
 
@@ -40,7 +39,7 @@ def needed_operands(call_p: Primitive, staged: StagedProgram) -> tuple[int, ...]
     is lowering."""
     program = staged.program
     large = [k for k, v in enumerate(program.params) if is_large(v)]
-    stored = set(written(walk_program(program))) if large else ()
+    stored = set(written(program.all_eqns)) if large else ()
     large = [k for k in large if program.params[k] in stored]
     function = compat.lowered_function() if large else None
     if function is None:

@@ -19,7 +19,7 @@ from qdtrace.ir.primitives import CUSTOM
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.program import Literal, Stage, ref_type
 from qdtrace.ir.tells import with_records, without_memory
-from qdtrace.ir.walk import blocks_of, walk_program
+from qdtrace.ir.walk import blocks_of
 from qdtrace.progress import doing
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class StagedProgram:
         """The derivative rules in the graph, in order."""
         if self.program is self.with_rules:
             return ()
-        return tuple(e.params["rule"] for e in walk_program(self.with_rules) if e.primitive is CUSTOM)
+        return tuple(e.params["rule"] for e in self.with_rules.all_eqns if e.primitive is CUSTOM)
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -156,7 +156,7 @@ class StagedProgram:
     @functools.cached_property
     def _hash(self) -> int:
         program = self.program
-        constants = (a for e in walk_program(program) for a in e.invars if a.__class__ is Literal)
+        constants = (a for e in program.all_eqns for a in e.invars if a.__class__ is Literal)
         shapes = tuple([ref_type(v).shape for v in program.params])
         return hash((program.name, len(program.tasks), shapes, self.options, *constants))
 
@@ -243,9 +243,9 @@ class StagedProgram:
         if self.options.debug:
             return True
         if asks_platform(self.program):  # on which platforms it has run, another program that is equal may know
-            return bool(checks_of(walk_program(self.program)))
+            return bool(checks_of(self.program.all_eqns))
         programs = tuple(self._made.values()) or (self.optimised_for(CPU),)
-        return any(checks_of(walk_program(program)) for program in programs)
+        return any(checks_of(program.all_eqns) for program in programs)
 
 
 def _deepest_equation(program: Program) -> Loc | None:

@@ -41,7 +41,6 @@ from qdtrace.frozen import mutable
 from qdtrace.ir.faults import may_fail
 from qdtrace.ir.program import Atom, Block, Var, literal, ref_type
 from qdtrace.ir.types import DType
-from qdtrace.ir.walk import walk_program
 from qdtrace.trace.dtypes import as_jax, mode_for
 from qdtrace.trace.importer.bodies import Bodies
 from qdtrace.trace.importer.core import LARGE_CONSTANT, Importer
@@ -227,7 +226,7 @@ class Stager:
         check_foreseen(traced, dict(segment.operands), debug=bool(self.options.debug))
         program = telling.program
         checks = segment.may_fail() and not (results and self.is_last())
-        checks = checks and may_fail(walk_program(StagedProgram(program, self.options).canonical))
+        checks = checks and may_fail(StagedProgram(program, self.options).canonical.all_eqns)
         if checks:
             program = with_token(program, alone=not (results or telling))
         staged = StagedProgram(program, self.options, source=self.source_of(self, program))

@@ -21,7 +21,6 @@ from qdtrace.ir.faults import fault_of
 from qdtrace.ir.platforms import HOST, is_platform
 from qdtrace.ir.program import Eqn, Program, Task, Var, ref_type
 from qdtrace.ir.tells import sites
-from qdtrace.ir.walk import walk_program
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -334,7 +333,7 @@ def _array(program: Program, ref: Var, content: memory.Memory) -> np.ndarray:
         if value is None:
             raise InterpreterError(
                 f"result {element_name(ref, flat)} of `{program.name}` is never stored",
-                loc=next((e.loc for e in walk_program(program) if _stores_to(e, ref)), None),
+                loc=next((e.loc for e in program.all_eqns if _stores_to(e, ref)), None),
                 help="store every element of what is returned, or start from zeros",
             )
     dtype: DType = ref.dtype

@@ -16,7 +16,6 @@ from qdtrace.frozen import frozen
 from qdtrace.ir.primitives import CUSTOM
 from qdtrace.ir.program import literal
 from qdtrace.ir.rebuild import Rebuilder
-from qdtrace.ir.walk import walk_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -131,6 +130,6 @@ class _WithoutRules(Rebuilder):
 
 def without_rules(program: Program) -> Program:
     """Returns the program with `custom` equations replaced by their values, or the program itself if it has none."""
-    if not any(e.primitive is CUSTOM for e in walk_program(program)):
+    if not any(e.primitive is CUSTOM for e in program.all_eqns):
         return program
     return program.map_tasks(lambda task: _WithoutRules().rebuild_task(task))

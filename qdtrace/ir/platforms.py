@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from qdtrace.errors import UnsupportedError
 from qdtrace.ir.primitives import PLATFORM
-from qdtrace.ir.walk import walk_program
 
 if TYPE_CHECKING:
     from qdtrace.ir.program import Eqn, Program
@@ -26,7 +25,7 @@ HOST = "cpu"
 
 def asks_platform(program: Program) -> bool:
     """Returns whether the program has a choice by platform."""
-    return any(e.primitive is PLATFORM for e in walk_program(program))
+    return any(e.primitive is PLATFORM for e in program.all_eqns)
 
 
 def is_platform(eqn: Eqn, platform: str) -> bool:

@@ -164,11 +164,6 @@ class Eqn:
         """The number of the iteration in the body of a `for`."""
         return self.blocks[0].params[0]
 
-    @property
-    def params_key(self) -> tuple[tuple[str, str], ...]:
-        """The parameters as what compares and hashes, also where one of them does not."""
-        return tuple(sorted((k, repr(v)) for k, v in self.params.items()))
-
     def rebuilt(
         self,
         invars: tuple[Atom, ...] | None = None,
@@ -186,7 +181,6 @@ class Eqn:
 
 def walk_all(eqns: Iterable[Eqn], enters: Callable[[Eqn], bool] = lambda _: True) -> Iterator[Eqn]:
     """Yields each of the equations and, after it, those in the blocks of what it `enters`, in program order."""
-    # One generator for all depths: this runs many times for each equation of a program.
     pending = [iter(eqns)]
     while pending:
         for eqn in pending[-1]:
@@ -227,6 +221,11 @@ class Task:
         return tuple(walk_all((*self.head, *self.body.eqns)))
 
     @cached_property
+    def definitions(self) -> dict[Var, Eqn]:
+        """The equation that binds each variable (those bound by a block or the task are absent)."""
+        return {var: eqn for eqn in self.all_eqns for var in eqn.outvars}
+
+    @cached_property
     def refs(self) -> dict[Var, None]:
         """The global references that the task uses, in order of first use."""
         used = (a for eqn in self.all_eqns for a in eqn.invars)
@@ -262,7 +261,7 @@ class Stage(IntEnum):
     """The program is fitted to one machine: a backend compiles it."""
 
 
-@frozen(eq=False, slots=True)
+@frozen(eq=False)
 class Program:
     """Tasks over buffers. Tasks talk to each other only through references, and run in order.
 
@@ -284,6 +283,11 @@ class Program:
     """Stage that the program has reached, which passes keep and printers omit."""
     limits: Mapping[Var, Limits] = field(default_factory=dict["Var", "Limits"])
     """Limits of parameters that no task writes. A program has them until derivatives know the trips of its loops."""
+
+    @cached_property
+    def all_eqns(self) -> tuple[Eqn, ...]:
+        """Every equation of the tasks, in order."""
+        return tuple([eqn for task in self.tasks for eqn in task.all_eqns])
 
     def rebuilt(self, tasks: Sequence[Task]) -> Program:
         """Returns the program with other tasks, or the program itself if they are the same objects."""

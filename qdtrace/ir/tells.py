@@ -24,7 +24,6 @@ from qdtrace.ir.primitives import TELL
 from qdtrace.ir.program import literal, ref_type
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import DType, RefType
-from qdtrace.ir.walk import walk_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -95,7 +94,7 @@ def place_of(key: Hashable, make: Callable[[], Site]) -> int:
 
 def tells_in(program: Program) -> list[Eqn]:
     """Returns the `tell` equations of a program, in order."""
-    return [e for e in walk_program(program) if e.primitive is TELL]
+    return [e for e in program.all_eqns if e.primitive is TELL]
 
 
 @frozen

@@ -30,7 +30,7 @@ from qdtrace.ir.printer import Printer, print_eqn
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Stage, Task, Var, is_local, ref_type
 from qdtrace.ir.type_rules import IrTypeError
 from qdtrace.ir.types import DType, RefType, ScalarType, Space
-from qdtrace.ir.walk import free_vars, used_vars, walk_all, walk_program
+from qdtrace.ir.walk import free_vars, used_vars, walk_all
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +51,7 @@ def verify_stage(program: Program) -> None:
     verify_program(program)
     # A quotient has no derivative and no batched form; a choice of platforms is decided before the passes of a machine.
     wrong = QUOTIENT if program.stage < Stage.FINAL else PLATFORM
-    for eqn in walk_program(program):
+    for eqn in program.all_eqns:
         if eqn.primitive is wrong:
             what = f"`{eqn.primitive.name}` stands in a program of stage {program.stage.name.lower()}"
             raise VerifyError(f"stage: {what}", loc=eqn.loc, notes=(f"in `{program.name}`",))

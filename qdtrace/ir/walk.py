@@ -11,7 +11,7 @@ from qdtrace.ir.program import Block, Var, walk_all
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from qdtrace.ir.program import Eqn, Program, Task
+    from qdtrace.ir.program import Eqn, Task
 
 
 def blocks_of(task: Task) -> tuple[Block, ...]:
@@ -61,16 +61,6 @@ def levels_of(task: Task) -> dict[Var, int]:
             for inner in eqn.blocks:
                 found.update(dict.fromkeys(inner.params, len(around) + 2))
     return found
-
-
-def walk_program(program: Program) -> Iterator[Eqn]:
-    """Yields every equation of the program."""
-    return chain.from_iterable(task.all_eqns for task in program.tasks)
-
-
-def definitions(task: Task) -> dict[Var, Eqn]:
-    """Returns the equation that binds each variable (those bound by a block or the task are absent)."""
-    return {var: eqn for eqn in task.all_eqns for var in eqn.outvars}
 
 
 def used_vars(eqn: Eqn) -> Iterator[Var]:

@@ -14,7 +14,6 @@ from qdtrace.frozen import frozen
 from qdtrace.ir.memory import indices_of, reference
 from qdtrace.ir.primitives import BOUND, CONVERT, FOR, LOAD
 from qdtrace.ir.program import Literal
-from qdtrace.ir.walk import definitions
 from qdtrace.lengths.skeleton import SIZE
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ class _Forms:
 
     def __init__(self, task: Task, literals: dict[Any, int], params: dict[Var, int]) -> None:
         self.literals, self.params = literals, params
-        self.defined = definitions(task)
+        self.defined = task.definitions
         self.loops: dict[Var | None, tuple[Any, int]] = {task.index: (task, 1)}
         for eqn in task.all_eqns:
             if eqn.primitive is FOR and isinstance(eqn.step, Literal) and eqn.step.value != 0:

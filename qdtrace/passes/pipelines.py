@@ -118,10 +118,6 @@ def unrolled(program: Program, options: Options, machine: Machine) -> Program:
     return made if is_same else program
 
 
-REWRITES = ("constant_folding", "unreachable", "algebraic", "peephole", "common_subexpressions")
-"""Passes that simplify runs in one walk, whose name for observers is `rewrite`."""
-
-
 def optimise(
     program: Program,
     options: Options,

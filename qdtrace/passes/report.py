@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from qdtrace.analysis.checked import indexed_accesses
 from qdtrace.analysis.traffic import program_traffic, task_traffic
 from qdtrace.frozen import frozen
-from qdtrace.ir.walk import walk_program
 from qdtrace.passes.fusion_decisions import short_loc
 from qdtrace.passes.report_source import source_table
 from qdtrace.passes.stage_text import Change, StageTexts, changes
@@ -86,7 +85,7 @@ def _rows(record: Recorder, prefix: str) -> list[_Row]:
                 f"{prefix}-{number}",
                 name,
                 len(program.tasks),
-                sum(1 for _ in walk_program(program)),
+                sum(1 for _ in program.all_eqns),
                 ("" if moved.exact else "≤ ") + _bytes(moved.total),
                 [Change("same", line) for line in lines] if last is None else changes(last, lines),
             )

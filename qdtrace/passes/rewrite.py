@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from qdtrace.rules.table import Rule, RuleSet
 
 _ONE = literal(1, DType.i32)
+REWRITES = ("constant_folding", "unreachable", "algebraic", "peephole", "common_subexpressions")
+"""Passes that simplify runs in one walk, whose name for observers is `rewrite`."""
 
 
 @frozen

@@ -10,7 +10,6 @@ from qdtrace.analysis.machine import CPU, Machine
 from qdtrace.analysis.uniformity import analyse_uniformity
 from qdtrace.config import Options
 from qdtrace.ir.parser import parse_program
-from qdtrace.ir.walk import walk_program
 from qdtrace.passes.pipelines import optimise
 
 TEXT = """
@@ -31,7 +30,7 @@ program p(x: ref[f32,64], n: ref[i32,64], y: ref[f32,64])
 
 def both(side: str, machine: Machine = CPU) -> bool:
     program = parse_program(TEXT.format(side=side))
-    (eqn,) = [e for e in walk_program(program) if e.primitive.name == "if"]
+    (eqn,) = [e for e in program.all_eqns if e.primitive.name == "if"]
     return runs_both(eqn, analyse_uniformity(program.tasks[0]), machine)
 
 
@@ -59,7 +58,7 @@ def test_the_machine_says_how_long_a_side_may_be() -> None:
 def test_the_pass_asks_the_same_limit() -> None:
     program = parse_program(TEXT.format(side="b: f32 = sqrt a"))
     names = [
-        [e.primitive.name for e in walk_program(optimise(program, Options(), machine=Machine(divergent_branch=limit)))]
+        [e.primitive.name for e in optimise(program, Options(), machine=Machine(divergent_branch=limit)).all_eqns]
         for limit in (CPU.divergent_branch, 0)
     ]
     assert ["if" in found for found in names] == [False, True]

@@ -16,7 +16,6 @@ from qdtrace.ir.printer import print_program
 from qdtrace.ir.program import Eqn, Program, Task, Var, literal
 from qdtrace.ir.types import DType
 from qdtrace.ir.verify import verify_program
-from qdtrace.ir.walk import walk_program
 from qdtrace.passes.prove_bounds import ProveBounds, Prover
 from tests.analysis.integer_programs import Draw, arguments, ends, in_sight, outcome, watched
 
@@ -364,7 +363,7 @@ def body_of(text: str, index: str = "0:i32 : 8:i32") -> Program:
 @pytest.mark.parametrize("text", PROVEN.values(), ids=PROVEN.keys())
 def test_usual_indices_are_proven(text: str) -> None:
     proven = ProveBounds()(body_of(text))
-    assert not [e for e in walk_program(proven) if e.primitive.name == "bound"], print_program(proven)
+    assert not [e for e in proven.all_eqns if e.primitive.name == "bound"], print_program(proven)
 
 
 @pytest.mark.full
@@ -450,4 +449,4 @@ CHECKED = {
 @pytest.mark.parametrize(("index", "text"), CHECKED.values(), ids=CHECKED.keys())
 def test_what_may_be_out_of_range_is_checked(index: str, text: str) -> None:
     proven = ProveBounds()(body_of("\n" + text.lstrip("\n"), index))
-    assert [e for e in walk_program(proven) if e.primitive.name == "bound"], print_program(proven)
+    assert [e for e in proven.all_eqns if e.primitive.name == "bound"], print_program(proven)

@@ -11,7 +11,7 @@ from jax import lax
 import qdtrace as qd
 from qdtrace.analysis.machine import CPU, GPU
 from qdtrace.autodiff.loops.policy import LoopSize
-from qdtrace.ir.walk import walk_all, walk_program
+from qdtrace.ir.walk import walk_all
 from tests.autodiff.lanes import each
 from tests.autodiff.machines import limited, programs_for
 
@@ -146,7 +146,7 @@ def test_a_segment_is_straight_code():
     with programs_for(GPU):
         (program,) = (low := qd.jit(gradient(lorenz(100))).lower(np.ones(64, np.float32))).programs
         text = low.graph()
-    loops = [e for e in walk_program(program.optimised_for(GPU)) if e.primitive.name == "for"]
+    loops = [e for e in program.optimised_for(GPU).all_eqns if e.primitive.name == "for"]
     assert [e.primitive.loops for e in loops] == [True, True]
     for loop in loops:
         assert not any(e.blocks for e in walk_all(loop.blocks[0].eqns))

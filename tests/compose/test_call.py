@@ -19,7 +19,6 @@ from qdtrace.compose.call import compiled_for
 from qdtrace.compose.linearised import Linearised
 from qdtrace.compose.staged_program import StagedProgram
 from qdtrace.config import Options
-from qdtrace.ir.walk import walk_program
 
 if TYPE_CHECKING:
     from qdtrace.ir.program import Program
@@ -78,7 +77,7 @@ def test_a_graph_is_optimised_for_the_machine_that_it_is_for() -> None:
 
     staged = StagedProgram(qd.make_graph(sums)(jnp.ones(8, jnp.float32)).programs[0], Options())
     rolled = Machine(unrolled=CopyLimit(0, 0))
-    loops = [sum(e.primitive.name == "for" for e in walk_program(staged.optimised_for(m))) for m in (CPU, rolled)]
+    loops = [sum(e.primitive.name == "for" for e in staged.optimised_for(m).all_eqns) for m in (CPU, rolled)]
     assert loops == [0, 1]
     assert staged.optimised_for(rolled) is staged.optimised_for(Machine(unrolled=CopyLimit(0, 0)))
 

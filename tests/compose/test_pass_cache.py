@@ -32,7 +32,6 @@ from qdtrace.ir.parser import parse_program
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.program import Literal, Stage
 from qdtrace.ir.types import DType, ScalarType
-from qdtrace.ir.walk import walk_program
 from qdtrace.passes.pipelines import optimise
 from qdtrace.sources import version_of
 from qdtrace.tools.info import prune_cache
@@ -101,7 +100,7 @@ def test_lines_that_moved_are_the_new_ones(on_disk):
     before = qd.stats()
     moved = optimised(_program(lines=100), current())
     assert (qd.stats() - before).hits == {"passes": 1}
-    lines = {e.loc.line for e in walk_program(moved) if e.loc} | {t.loc.line for t in moved.tasks if t.loc}
+    lines = {e.loc.line for e in moved.all_eqns if e.loc} | {t.loc.line for t in moved.tasks if t.loc}
     assert lines
     assert min(lines) > 100
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from qdtrace.errors import VerifyError
 from qdtrace.ir.verify import verify_program
-from qdtrace.ir.walk import walk_program
 from tests.differential.corpus import Case, case
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def _smaller(program: Program) -> Iterator[Program]:
     for k, task in enumerate(tasks):
         for made in _smaller_tasks(task):
             yield replace(program, tasks=(*tasks[:k], made, *tasks[k + 1 :]))
-    used = {v for e in walk_program(program) for v in e.invars}
+    used = {v for e in program.all_eqns for v in e.invars}
     kept = tuple(b for b in program.buffers if b in used or b in program.results)
     if kept != program.buffers:
         yield replace(program, buffers=kept, initial={b: v for b, v in program.initial.items() if b in kept})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from qdtrace.config import Options
-from qdtrace.ir.walk import walk_program
 from qdtrace.passes.pipelines import optimise
 from tests.differential.counted_loops import counted_case
 from tests.lowering.harness import agrees
@@ -30,5 +29,5 @@ def test_what_is_drawn() -> None:
     found = set()
     for seed in range(60):
         made = optimise(counted_case(seed).program, EXACT)
-        found.add(tuple(sorted(e.primitive.name for e in walk_program(made) if e.primitive.loops)))
+        found.add(tuple(sorted(e.primitive.name for e in made.all_eqns if e.primitive.loops)))
     assert found >= {("for",), ("while",), ("for", "for"), ("for", "while")}

@@ -12,7 +12,6 @@ from qdtrace.ir.printer import print_program
 from qdtrace.ir.program import Literal, Program, Task, literal
 from qdtrace.ir.types import DType
 from qdtrace.ir.verify import verify_program
-from qdtrace.ir.walk import walk_program
 from tests.differential.corpus import Case, case
 from tests.differential.places import places
 from tests.differential.reduce import reduced
@@ -42,12 +41,12 @@ def test_the_programs_have_everything() -> None:
     assert {t.kind for t in tasks} == {"serial", "range_for"}
     assert any(t.hints.get("fuse") is False for t in tasks)
     assert {(isinstance(t.start, Literal), isinstance(t.stop, Literal)) for t in tasks} >= {(True, True), (True, False)}
-    names = {e.primitive.name for p in programs for e in walk_program(p)}
+    names = {e.primitive.name for p in programs for e in p.all_eqns}
     assert names >= {
         "load", "store", "accum", "atomic", "for", "while", "if", "div", "rem", "xor", "not", "neg", "shift_left",
         "bitcast", "convert", "select", "min", "max",
     }  # fmt: skip
-    ops = {e.params["op"] for p in programs for e in walk_program(p) if e.primitive.name == "accum"}
+    ops = {e.params["op"] for p in programs for e in p.all_eqns if e.primitive.name == "accum"}
     assert ops == {"add", "min", "max", "mul"}
     assert any(p.initial for p in programs)
     assert any(b in p.results for p in programs for b in p.buffers)

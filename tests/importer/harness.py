@@ -14,7 +14,6 @@ from qdtrace.ir.builder import Builder, ref_var, scalar_var
 from qdtrace.ir.program import Program, Task, Var, literal
 from qdtrace.ir.types import DType
 from qdtrace.ir.verify import verify_program
-from qdtrace.ir.walk import walk_program
 from qdtrace.trace.importer import Importer, MemoryArray
 
 
@@ -44,7 +43,7 @@ class Imported:
 
     def count(self, *names: str) -> int:
         """Equations of these primitives (of all, without a name)."""
-        found = Counter(e.primitive.name for e in walk_program(self.program))
+        found = Counter(e.primitive.name for e in self.program.all_eqns)
         return sum(found[n] for n in names) if names else sum(found.values())
 
     def __call__(self, *args: Any, **options: Any) -> list[np.ndarray]:

@@ -8,7 +8,6 @@ import jax
 import numpy as np
 import pytest
 
-from qdtrace.ir.walk import walk_program
 from tests.importer import eager, qd
 from tests.importer.bodies import BODIES
 from tests.importer.tasks import run_traced
@@ -66,4 +65,4 @@ def test_size_of_the_graph(name):
     fn, args = BODIES[name]
     programs = []
     run_traced(lambda *a: fn(qd, *a), *cast(args, np.float32), programs=programs)
-    assert sum(1 for p in programs for _ in walk_program(p)) <= MOST_EQUATIONS[name]
+    assert sum(1 for p in programs for _ in p.all_eqns) <= MOST_EQUATIONS[name]

@@ -10,7 +10,6 @@ from jax import lax
 
 from qdtrace.config import Options
 from qdtrace.ir.program import Stage
-from qdtrace.ir.walk import walk_program
 from qdtrace.passes.pipelines import optimise
 from tests.importer.harness import check
 
@@ -40,7 +39,7 @@ def test_while_that_never_runs():
 def loops(imported):
     """The loops of an imported program once local rules have run."""
     program = optimise(imported.program, Options(), until=Stage.CANONICAL)
-    return [e for e in walk_program(program) if e.primitive.loops]
+    return [e for e in program.all_eqns if e.primitive.loops]
 
 
 def test_a_while_that_counts_is_a_for():

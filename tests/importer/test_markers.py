@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from jax import lax
 
-from qdtrace.ir.walk import walk_program
 from tests.importer import qd
 from tests.importer.tasks import run_traced
 
@@ -19,7 +18,7 @@ def outcome(f, *args):
     """Result and primitive names of the only task."""
     programs = []
     result = run_traced(f, *args, programs=programs)
-    return result, [e.primitive.name for e in walk_program(programs[-1])]
+    return result, [e.primitive.name for e in programs[-1].all_eqns]
 
 
 def test_nested_range_with_traced_bounds_and_cells():
@@ -274,5 +273,5 @@ def test_unroll_hint_reaches_the_loop():
 
     programs = []
     run_traced(f, X, programs=programs)
-    (loop,) = [e for e in walk_program(programs[-1]) if e.primitive.name == "for"]
+    (loop,) = [e for e in programs[-1].all_eqns if e.primitive.name == "for"]
     assert loop.params.get("unroll") == 4

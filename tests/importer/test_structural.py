@@ -9,7 +9,6 @@ import pytest
 from jax import lax
 
 from qdtrace.ir.program import Literal
-from qdtrace.ir.walk import walk_program
 from tests.importer.harness import check, imported
 
 RNG = np.random.default_rng(2)
@@ -136,7 +135,7 @@ def test_zeros_inside_of_decompositions_cost_nothing():
     program = imported(lambda a: lax.linalg.lu(a)[0], x)
     assert not any(
         e.primitive.name == "mul" and any(isinstance(a, Literal) and a.value == 0 for a in e.invars)
-        for e in walk_program(program.program)
+        for e in program.program.all_eqns
     )
 
 

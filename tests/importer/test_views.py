@@ -43,9 +43,7 @@ def test_reading_through_a_view_makes_no_copy(read):
 
 
 def equations(program):
-    from qdtrace.ir.walk import walk_program
-
-    return walk_program(program.program)
+    return program.program.all_eqns
 
 
 @pytest.mark.full

@@ -15,7 +15,7 @@ from qdtrace.ir.program import Var, literal
 from qdtrace.ir.rebuild import Copier, Rebuilder
 from qdtrace.ir.types import DType
 from qdtrace.ir.verify import verify_program
-from qdtrace.ir.walk import blocks_of, bound_in_block, is_innermost, walk_all, walk_inside, walk_nested, walk_program
+from qdtrace.ir.walk import blocks_of, bound_in_block, is_innermost, walk_all, walk_inside, walk_nested
 from tests.differential.task_programs import random_case
 from tests.ir.equal import programs_equal, tasks_equal
 
@@ -49,7 +49,7 @@ program p(x: ref[f32,8], n: ref[i32])
 
 
 def loops(program: Program) -> list[Eqn]:
-    return [e for e in walk_program(program) if e.blocks]
+    return [e for e in program.all_eqns if e.blocks]
 
 
 def mapped(rebuilder: Rebuilder, text: str) -> str:

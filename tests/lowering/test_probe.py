@@ -15,7 +15,6 @@ from qdtrace.ir.parser import parse_program
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.types import DType
 from qdtrace.ir.verify import verify_program
-from qdtrace.ir.walk import walk_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,7 +77,7 @@ MEASURED = """    s: f32, trips_2: i32 = for j in 2:i32 : b : 1:i32 carry c = 1.
 
 def measuring(text: str) -> Program:
     program = parse_program(text)
-    loop = [e for e in walk_program(program) if e.primitive.loops][-1]
+    loop = [e for e in program.all_eqns if e.primitive.loops][-1]
     measured = ref_var(DType.i32, (3,), "measured")
     params = (*program.params, measured)
     made = replace(program, params=params, tasks=(probe_task(program.tasks[0], loop, measured),))

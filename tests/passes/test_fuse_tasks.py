@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from qdtrace.interpret.reference import evaluate
-from qdtrace.ir.walk import walk_program
 from qdtrace.passes.by_name import pass_named
 from tests.passes.fusion_cases import INJECTIVE, JOINED, REFUSED, SHARED, program, task
 from tests.passes.fusion_harness import (
@@ -454,7 +453,7 @@ def test_work_does_not_repeat_bodies() -> None:
     """Joining moves equations, it makes none."""
     text = program(*(task(copy("x", "b"), FULL) for _ in range(5)), refs=ORDER)
     after = joins(text)
-    assert len(list(walk_program(after))) == 10
+    assert len(list(after.all_eqns)) == 10
 
 
 @pytest.mark.parametrize("name", {**JOINED, **REFUSED})

@@ -13,7 +13,6 @@ from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.primitives import ACCUM, ATOMIC, CHECK
 from qdtrace.ir.program import ref_type
 from qdtrace.ir.verify import verify_program
-from qdtrace.ir.walk import walk_program
 from qdtrace.passes import gather
 from qdtrace.passes.gather import GatherScatters
 from tests.passes.harness import arguments, assert_same_bits, check, parsed, unchanged
@@ -227,7 +226,7 @@ def test_a_check_in_front_of_the_task_stays_once(always: None) -> None:
     got = GatherScatters()(program)
     verify_program(got)
     assert got is not program
-    assert sum(e.primitive is CHECK for e in walk_program(got)) == 1
+    assert sum(e.primitive is CHECK for e in got.all_eqns) == 1
 
 
 def test_an_old_value_of_an_atomic_is_asked_for_once(always: None) -> None:
@@ -235,7 +234,7 @@ def test_an_old_value_of_an_atomic_is_asked_for_once(always: None) -> None:
     program = parsed(text.replace("return x", "return x, y"))
     got = GatherScatters()(program)
     verify_program(got)
-    assert sum(e.primitive is ATOMIC for e in walk_program(got)) == 1
+    assert sum(e.primitive is ATOMIC for e in got.all_eqns) == 1
     args = arguments(program)
     for a, b in zip(evaluate(program, args), evaluate(got, args), strict=True):
         assert_same_bits(a, b)
@@ -288,7 +287,7 @@ def test_elements_in_steps(always: None, monkeypatch: pytest.MonkeyPatch, text: 
     program = parsed(text)
     made = GatherScatters()(program)
     verify_program(made)
-    assert not any(e.primitive is ACCUM for e in walk_program(made))
+    assert not any(e.primitive is ACCUM for e in made.all_eqns)
     given = [np.arange(1.0, ref_type(program.params[0]).size + 1, dtype=np.float32)]
     for want, got in zip(evaluate(program, given), evaluate(made, given, check_races=True), strict=True):
         assert_same_bits(want, got)

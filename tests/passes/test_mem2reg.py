@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from qdtrace.ir.walk import walk_program
 from qdtrace.passes.mem2reg import Mem2Reg
 from tests.passes.harness import assert_same_results, keeps, parsed, rewrites, unchanged
 
@@ -152,7 +151,7 @@ program p(x: ref[f32,8])
 def test_nested_loops_and_branches() -> None:
     program = parsed(NESTED)
     got = promote(program)
-    names = [e.primitive.name for e in walk_program(got)]
+    names = [e.primitive.name for e in got.all_eqns]
     assert "cell" not in names
     assert_same_results(program, got)
 

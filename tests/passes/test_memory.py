@@ -9,7 +9,7 @@ import pytest
 from qdtrace.analysis.memory import TaskMemory
 from qdtrace.config import Options
 from qdtrace.ir.printer import print_program
-from qdtrace.ir.walk import walk_eqns, walk_program
+from qdtrace.ir.walk import walk_eqns
 from qdtrace.passes.by_name import memory_for
 from qdtrace.passes.dead_stores import DeadStores
 from qdtrace.passes.memory import Memory
@@ -57,7 +57,7 @@ program p(r: ref[f32,8x4], b: ref[f32,8], y: ref[f32,8])
 def test_places_come_first_because_what_they_store_is_forwarded() -> None:
     program = parsed(SUM)
     swapped = ScalarReplacement()(StoreForwarding()(program))
-    loads = [sum(e.primitive.name == "load" for e in walk_program(p)) for p in (memory(program), swapped)]
+    loads = [sum(e.primitive.name == "load" for e in p.all_eqns) for p in (memory(program), swapped)]
     assert loads == [1, 3]
 
 
@@ -84,7 +84,7 @@ def test_options_that_turn_it_off(options: dict[str, int], loads: int) -> None:
     text = SUM.replace("for k in 0:i32 : 4:i32", "n: i32 = load e i\n    for k in 0:i32 : n")
     program = parsed(text.replace("y: ref[f32,8])", "y: ref[f32,8], e: ref[i32,8])"))
     made = optimise(program, Options(**options))  # type: ignore[arg-type]
-    found = [e for e in walk_program(made) if e.primitive.name == "load" and e.invars[0] is not program.params[3]]
+    found = [e for e in made.all_eqns if e.primitive.name == "load" and e.invars[0] is not program.params[3]]
     assert len(found) == loads
     assert_same_results(program, made)
 
@@ -176,7 +176,7 @@ def test_dump_cfg_writes_the_analysis_of_the_whole_program(tmp_path: Path) -> No
     assert text.startswith("memory of p, through all tasks\ntask 0 `p.0`\n  live in: x\n")
     assert_same_results(program, made)
     apart = optimise(program, Options(fuse_tasks="off"))
-    stores = [[e.primitive.name for e in walk_program(p)].count("store") for p in (made, apart)]
+    stores = [[e.primitive.name for e in p.all_eqns].count("store") for p in (made, apart)]
     assert stores == [1, 4]
 
 

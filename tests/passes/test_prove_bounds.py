@@ -14,7 +14,6 @@ from qdtrace.ir.printer import print_program
 from qdtrace.ir.program import literal
 from qdtrace.ir.types import DType
 from qdtrace.ir.verify import verify_program
-from qdtrace.ir.walk import walk_program
 from qdtrace.passes.hoist_bounds import HoistBounds
 from qdtrace.passes.motion import ConstantExtraction, LoopInvariant
 from qdtrace.passes.pipelines import optimise
@@ -412,7 +411,7 @@ program p(x: ref[f32,8], n: ref[i32], y: ref[f32,4])
 """
     program = parsed(text_of(text))
     final = optimise(program, Options())
-    assert [e.primitive.name for e in walk_program(final)].count("bound") == 1
+    assert [e.primitive.name for e in final.all_eqns].count("bound") == 1
     args = [np.ones(8, np.float32), np.asarray(np.int32(8)), np.ones(4, np.float32)]
     with pytest.raises(QdError, match="index 8 is out of bounds"):
         evaluate(final, args)
@@ -440,7 +439,7 @@ program p(x: ref[f32,8], n: ref[i32,8], m: ref[i32,8])
     program = parsed(text_of(text))
     final = optimise(program, Options())
     assert len(final.tasks) == 1
-    assert [e.primitive.name for e in walk_program(final)].count("bound") == 2
+    assert [e.primitive.name for e in final.all_eqns].count("bound") == 2
     x, fine = np.arange(8, dtype=np.float32), np.arange(8, dtype=np.int32)
     for first, second in ((8, 0), (0, 8), (-1, 9), (0, 0)):
         n, m = fine.copy(), fine.copy()
@@ -524,9 +523,9 @@ program p(x: ref[f32,8], n: ref[i32])
     program = parsed(text)
     proven = ProveBounds()(program)
     verify_program(proven)
-    (loop,) = [e for e in walk_program(proven) if e.primitive.name == "for"]
+    (loop,) = [e for e in proven.all_eqns if e.primitive.name == "for"]
     assert loop.invars[2] == literal(0, DType.i32)
     assert_same_results(program, proven)
     made = Simplify()(proven)
-    assert not any(e.blocks for e in walk_program(made))
+    assert not any(e.blocks for e in made.all_eqns)
     assert_same_results(program, made)

@@ -17,7 +17,7 @@ from qdtrace.analysis.machine import CPU
 from qdtrace.config import Options
 from qdtrace.errors import UnsupportedError
 from qdtrace.ir.parser import parse_program
-from qdtrace.ir.walk import private_bytes, walk_program
+from qdtrace.ir.walk import private_bytes
 from qdtrace.passes import share_private
 from qdtrace.passes.by_name import pass_named
 from qdtrace.passes.pipelines import optimise
@@ -82,7 +82,7 @@ def test_accesses_of_a_block_share_their_index() -> None:
     text = program(first, loop, filled("b", "80") + read("b", "5:i32"))
     made = SHARE(parse_program(text))
     assert_same_results(parse_program(text), made)
-    count = Counter(e.primitive.name for e in walk_program(made))
+    count = Counter(e.primitive.name for e in made.all_eqns)
     assert (count["cell"], count["mul"], count["add"]) == (1, 3, 4)
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from qdtrace.ir.builder import Builder, ref_var, scalar_var
 from qdtrace.ir.program import Block, Program, Task, literal
 from qdtrace.ir.types import DType
-from qdtrace.ir.walk import walk_program
 from qdtrace.passes import simplify as module
 from qdtrace.passes.mem2reg import Mem2Reg
 from qdtrace.passes.rewrite import Rewriter
@@ -183,7 +182,7 @@ program p(x: ref[f32])
   return x
 """
     plain = Simplify(constant_folding=False, share=False)(parsed(text))
-    assert [e.primitive.name for e in walk_program(plain)].count("exp") == 2
-    assert [e.primitive.name for e in walk_program(plain)].count("convert") == 1
+    assert [e.primitive.name for e in plain.all_eqns].count("exp") == 2
+    assert [e.primitive.name for e in plain.all_eqns].count("convert") == 1
     full = Simplify()(parsed(text))
-    assert [e.primitive.name for e in walk_program(full)] == ["load", "exp", "sub", "add", "store"]
+    assert [e.primitive.name for e in full.all_eqns] == ["load", "exp", "sub", "add", "store"]

@@ -7,7 +7,6 @@ import textwrap
 import pytest
 
 from qdtrace.analysis.machine import CPU
-from qdtrace.ir.walk import walk_program
 from qdtrace.passes.mem2reg import Mem2Reg
 from qdtrace.passes.simplify import Simplify
 from qdtrace.passes.unroll import Unroll
@@ -17,7 +16,7 @@ HEAD = "program p(x: ref[f32,8], y: ref[f32,8], n: ref[i32])\n  range_for i in 0
 
 
 def primitives(program) -> list[str]:
-    return [e.primitive.name for e in walk_program(program)]
+    return [e.primitive.name for e in program.all_eqns]
 
 
 def test_copies_with_carries() -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from qdtrace.analysis.machine import Machine
 from qdtrace.config import Options
-from qdtrace.ir.walk import walk_program
 from qdtrace.passes import unroll_guarded
 from qdtrace.passes.pipelines import optimise
 from qdtrace.passes.unroll_guarded import UnrollGuarded
@@ -18,7 +17,7 @@ HEAD = "program p(x: ref[f32,8], y: ref[f32,8], n: ref[i32])\n  range_for i in 0
 
 
 def primitives(program) -> list[str]:
-    return [e.primitive.name for e in walk_program(program)]
+    return [e.primitive.name for e in program.all_eqns]
 
 
 def loop(*, start="s", stop="3:i32", step="1:i32", body="a: f32 = mul d d") -> str:

@@ -10,7 +10,6 @@ from lowering.runtime.layout import Place, plan_layout, with_kernel_scratch
 from qdtrace.ir.builder import ref_var
 from qdtrace.ir.memory import written
 from qdtrace.ir.program import Program
-from qdtrace.ir.walk import walk_program
 from tests.runtime.programs import F32, affine, affine_task, chain, saxpy
 
 
@@ -18,7 +17,7 @@ def test_written_parameters_are_aliased_and_read_ones_are_not():
     program = saxpy(8)
     a, x, y = program.params
     layout = plan_layout(program)
-    assert set(written(walk_program(program))) == {y}
+    assert set(written(program.all_eqns)) == {y}
     assert layout.written == (y,)
     assert layout.aliases == {2: 0}
     assert layout.places == {a: Place(0), x: Place(1), y: Place(3)}

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from qdtrace.analysis.index.intervals import inside, range_of_dtype, range_of_loop, range_of_result
 from qdtrace.ir.primitives import BOUND, FOR, SELECT
 from qdtrace.ir.program import Literal, Var, literal, ref_type
-from qdtrace.ir.walk import definitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -96,7 +95,7 @@ class TaskRanges(Ranges):
     """Ranges of the values of one task. Indices of loops are added on the way (`enter`)."""
 
     def __init__(self, task: Task) -> None:
-        defined = definitions(task)
+        defined = task.definitions
         super().__init__(lambda atom: defined.get(atom) if isinstance(atom, Var) else None)
         if task.index is not None:
             self.set_index(task.index, task.start, task.stop, literal(1, task.index.dtype))

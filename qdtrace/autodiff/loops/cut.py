@@ -18,7 +18,6 @@ from qdtrace.analysis.index.trips import CountedLoop, trip_count
 from qdtrace.ir.primitives import FOR
 from qdtrace.ir.program import literal
 from qdtrace.ir.rebuild import Rebuilder
-from qdtrace.ir.walk import walk_program
 
 if TYPE_CHECKING:
     from qdtrace.ir.builder import Builder
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 def with_cut_loops(program: Program) -> Program:
     """Returns the program in which no loop has more iterations than its `most`."""
-    if not any("most" in eqn.params for eqn in walk_program(program)):
+    if not any("most" in eqn.params for eqn in program.all_eqns):
         return program
     return replace(program, tasks=tuple(_Cut().rebuild_task(task) for task in program.tasks))
 
