@@ -4,8 +4,6 @@ Importing JAX takes half of the time of a small program. What `run` runs has an 
 `sys.path` of its own. Each set of variables that Python or JAX reads as it starts has a server.
 """
 
-from __future__ import annotations
-
 import atexit
 import gc
 import json
@@ -16,13 +14,11 @@ import sys
 import tempfile
 import types
 import warnings
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from typing import Any
 
 EARLY = ("JAX_", "XLA_", "PYTHON", "LD_", "OMP_", "NPROC")
 """Prefixes of these variables."""

@@ -5,26 +5,20 @@ hash of all that the code depends on: the module's text, the target, LLVM's vers
 an emitter that writes other text has its code made anew.
 """
 
-from __future__ import annotations
-
 import hashlib
 import tempfile
+from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import llvmlite
 import llvmlite.binding as llvm
 
 from lowering.llvm import target, unlocked
+from lowering.llvm.target import Target
 from lowering.runtime import compile, keys
 from lowering.simt import assembly, code_object
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from lowering.llvm.target import Target
-    from lowering.simt.devices import Device
+from lowering.simt.devices import Device
 
 _CALLERS = (target, unlocked, compile, assembly, code_object)
 """Modules that choose LLVM's passes and options."""

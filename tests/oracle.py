@@ -1,16 +1,12 @@
 """XLA as the oracle of tests: its optimisation takes most of their time and changes no meaning."""
 
-from __future__ import annotations
-
 import contextlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator
+from typing import Any
 
 import jax
 import pytest
 from jax._src import compiler
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
 
 QUICK_EMITTER: dict[str, object] = {}
 """Option of XLA for its older emitter of loops, which takes half of the time; later releases abort at it."""

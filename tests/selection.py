@@ -15,32 +15,26 @@ and those that fail with it are decided by XLA as users have it. LLVM, too, make
 the default run first (`tests/kept_code.py`).
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import re
 import sys
 import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import groupby
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TypeVar
 from zlib import crc32
 
 import jax
 import pytest
+from _pytest.python import CallSpec, FunctionDefinition
 from jax._src import traceback_util
 from jax._src.interpreters import mlir
 from jax._src.lru_cache import LRUCache
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-    from typing import TypeVar
-
-    from _pytest.python import CallSpec, FunctionDefinition
-
-    CaseOrItem = TypeVar("CaseOrItem", "Case", pytest.Item)
+CaseOrItem = TypeVar("CaseOrItem", "Case", pytest.Item)
 
 _COSTLY = {"api", "autodiff", "bench", "compose", "gpu", "importer", "libraries", "lowering", "maths", "runtime"}
 """Folders whose tests compile. Cases of the others take next to no time, so all of them run."""

@@ -1,7 +1,5 @@
 """Functions that tests have as text."""
 
-from __future__ import annotations
-
 import linecache
 from textwrap import indent
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The order of boxes in the last level of a tree: nodes are cut across their longest axis."""
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """`qd.boxes`: what is near, closest and hit first, against all boxes."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """`qd.scan` and `qd.reduce_by_key` against NumPy and JAX's scan: trees, derivatives, rows, lanes, refusals."""
 
-from __future__ import annotations
-
 from functools import reduce
 from itertools import accumulate
 from typing import Any

@@ -1,7 +1,5 @@
 """Keys and positions of every dtype, lengths of 0, values that are no numbers: what tests of one function leave out."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -1,7 +1,5 @@
 """`qd.grid`: the points near a place, against all pairs."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """What algorithms are on other machines, and in the interpreter, which looks for races and memory that nothing set."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

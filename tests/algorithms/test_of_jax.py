@@ -1,8 +1,7 @@
 """Sorts of many keys and long running totals of JAX between loops are tasks on a CPU, with its results, derivatives."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +11,6 @@ from jax import lax
 
 import qdtrace as qd
 from qdtrace.compose import by_xla
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 LENGTH = 4173
 DRAW = np.random.default_rng(0)

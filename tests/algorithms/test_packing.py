@@ -1,7 +1,5 @@
 """`qd.compact` and `qd.segments` against NumPy: sizes, derivatives, rows, lanes, dtypes, and what is refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -1,8 +1,7 @@
 """`qd.sort` and `qd.argsort` against NumPy and JAX: dtypes of keys, lengths, rows, derivatives, and what is refused."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +12,6 @@ import qdtrace as qd
 from qdtrace.algorithms import first_digit, moves, radix
 from qdtrace.algorithms.radix import sort_rows
 from qdtrace.algorithms.sorted import LEAST
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SPECIAL = [np.nan, -np.nan, 0.0, -0.0, np.inf, -np.inf, 1e-40, -1e-40]
 DTYPES = ["float32", "int32", "uint8", "int8", "int16", "uint16", "uint32", "bfloat16", "float16"]

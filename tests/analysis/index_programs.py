@@ -1,26 +1,18 @@
 """Random tasks that are nothing but index arithmetic and accesses, and what each access touches, by enumeration."""
 
-from __future__ import annotations
-
 import itertools
+import random
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from qdtrace.analysis.index.affine import Flipped
+from qdtrace.analysis.index.affine import Flipped, Form, Term
+from qdtrace.analysis.memory import MemoryLocation, TaskMemory
 from qdtrace.interpret.numpy_rules import apply_scalar
 from qdtrace.ir.memory import indices_of
 from qdtrace.ir.parser import parse_program
-from qdtrace.ir.program import Literal, Var
+from qdtrace.ir.program import Atom, Eqn, Literal, Task, Var
 
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Iterator
-
-    from qdtrace.analysis.index.affine import Form, Term
-    from qdtrace.analysis.memory import MemoryLocation, TaskMemory
-    from qdtrace.ir.program import Atom, Eqn, Task
-
-    Env = dict[Var, int]
+Env = dict[Var, int]
 
 MUST, NO, MAY = "must", "no", "may"
 LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 60)

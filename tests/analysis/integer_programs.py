@@ -5,11 +5,10 @@ all steps, carries that wrap, conditions of `and`, `or` and `not`, and checks. `
 equation, the smallest and largest value of every variable in sight where that equation began.
 """
 
-from __future__ import annotations
-
 import random
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -19,9 +18,6 @@ from qdtrace.interpret import reference
 from qdtrace.ir.builder import Builder, ref_var, scalar_var
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, literal
 from qdtrace.ir.types import DType, ScalarType
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
 
 DTYPES = (DType.i32, DType.i32, DType.i32, DType.i64, DType.i64, DType.i8, DType.u8, DType.u32)
 LOOPS = (DType.i32, DType.i32, DType.i64)

@@ -1,8 +1,7 @@
 """Affine forms, injectivity and uniformity of small tasks."""
 
-from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
@@ -13,14 +12,9 @@ from qdtrace.analysis.index.trips import task_values
 from qdtrace.analysis.uniformity import analyse_uniformity
 from qdtrace.ir.builder import Builder, ref_var, scalar_var
 from qdtrace.ir.parser import parse_program
-from qdtrace.ir.program import Literal, Task, literal
+from qdtrace.ir.program import Atom, Literal, Task, Var, literal
 from qdtrace.ir.types import DType
 from tests.lowering.harness import branch, f32, i32, loop, serial, task, while_loop
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from qdtrace.ir.program import Atom, Var
 
 F32, I32 = DType.f32, DType.i32
 

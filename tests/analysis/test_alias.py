@@ -1,7 +1,5 @@
 """Aliases: when two accesses of one iteration are one element, and whose elements are private to an iteration."""
 
-from __future__ import annotations
-
 import pytest
 
 from qdtrace.analysis.location_table import LIMIT, SCAN, LocationTable

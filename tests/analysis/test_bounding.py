@@ -1,7 +1,5 @@
 """Which references of a program bound its loops."""
 
-from __future__ import annotations
-
 from qdtrace.analysis.bounding import bounding
 from qdtrace.ir.parser import parse_program
 

@@ -1,7 +1,5 @@
 """An `if` branches or runs both of its sides, by the same limits of the machine everywhere."""
 
-from __future__ import annotations
-
 import pytest
 
 from lowering.llvm.target import Target

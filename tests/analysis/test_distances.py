@@ -1,7 +1,5 @@
 """Differences of loads from an array with known steps: cases with a bound, and random indices of which all are run."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

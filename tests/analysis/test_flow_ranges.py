@@ -1,7 +1,5 @@
 """Ranges with what is known in a place: no value ever leaves them, and the usual guards prove the usual indices."""
 
-from __future__ import annotations
-
 import itertools
 import random
 

@@ -1,7 +1,5 @@
 """Proofs about indices are repeated by z3, at 8 bits: for all loaded values, with integers that wrap."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections import Counter

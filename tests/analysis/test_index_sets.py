@@ -1,7 +1,5 @@
 """Proofs about indices hold in all iterations: random tasks are enumerated, with 8 and with 32 bits."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from functools import cache

@@ -1,7 +1,5 @@
 """Upper bounds of trip counts, by the ranges of loop bounds: cases with one, and cases that must not have one."""
 
-from __future__ import annotations
-
 import pytest
 
 from qdtrace.analysis.index.most_trips import MostTrips

@@ -1,7 +1,5 @@
 """Ranges of integers hold every value that the interpreter computes, and are tight where it is easy."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """Bytes that tasks move, counted from the graph: by hand, and against an enumeration of all accesses."""
 
-from __future__ import annotations
-
 import random
 from textwrap import indent
 

@@ -1,7 +1,5 @@
 """Trip counts of all small loops, where integers wrap too: as numbers, intervals, forms and computed values."""
 
-from __future__ import annotations
-
 import itertools
 import random
 

@@ -1,7 +1,5 @@
 """Who sees the sign of a zero that `max` or `min` chose; lanes agree with the reference bit for bit all the same."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The part of docs/coverage.md that tells which answers surprise."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from .matrix_rows import ROWS

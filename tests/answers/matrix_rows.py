@@ -1,7 +1,5 @@
 """Answers that surprise of linear algebra: equal and vanishing eigenvalues, triangles that are read, signs."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -5,16 +5,12 @@ jax 0.12 where they differ from 0.10.2, `compiled` those of `jax.jit(jax.vmap(f)
 and so from a lane. `said` is the line of docs/coverage.md.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 NAN, INF = np.nan, np.inf
 LAX, NUMPY = "jax/_src/lax/lax.py", "jax/_src/numpy"

@@ -1,7 +1,5 @@
 """Answers that surprise in slopes: corners, ties, branches, complex numbers, updates, rules."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

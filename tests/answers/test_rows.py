@@ -1,9 +1,8 @@
 """Lanes and bodies give the answers of JAX that surprise: values, adjoints and tangents, from both sides of a lane."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,12 +14,8 @@ import qdtrace as qd
 
 from .document import PATH, section
 from .matrix_rows import ROWS
+from .rows import Row
 from .slope_rows import POWERS_AT_0
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .rows import Row
 
 KNOWN = ((0, 11), (0, 12))
 """Releases between these have answers of one or the other."""

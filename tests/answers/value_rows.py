@@ -1,7 +1,5 @@
 """Answers that surprise in values: integers, indices, rounding, sorting, random numbers."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,18 +1,14 @@
 """Random functions of a lane with arrays inside: products, factorisations and loops in any order."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    State = dict[str, Any]
+State = dict[str, Any]
 
 SIDES = (1, 2, 3, 4, 7, 8, 15, 16, 17, 18, 27, 33)
 

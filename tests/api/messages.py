@@ -1,7 +1,5 @@
 """Helpers of tests of errors."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Small functions that many tests call, and a fresh process to run a script in."""
 
-from __future__ import annotations
-
 import os
 import sys
 import textwrap

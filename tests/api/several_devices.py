@@ -1,11 +1,10 @@
 """A process with four devices, for `test_several_devices`: runs calls that fail on some of them, and prints as JSON
 what each raised. The last failure is for the warning at the end of the process."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +12,6 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import qdtrace as qd
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 P = PartitionSpec
 MESH = Mesh(np.array(jax.devices()), ("d",))

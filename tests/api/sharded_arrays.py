@@ -4,12 +4,11 @@ Prints as JSON, by name: the largest difference to the unsharded call, relative 
 collectives by kind, and the axes that results are sharded along.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,9 +17,6 @@ from jax.experimental.serialize_executable import deserialize_and_load, serializ
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import qdtrace as qd
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 P = PartitionSpec
 DEVICES = np.array(jax.devices())

@@ -1,8 +1,7 @@
 """Functions of one or two floats whose results for special values are compared with JAX's."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,10 +10,7 @@ from jax import lax
 
 from qdtrace.trace.importer.registry import RULES, load_rules
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Table = dict[str, Callable[..., Any]]
+Table = dict[str, Callable[..., Any]]
 
 
 def _pair(x: Any, y: Any) -> Any:

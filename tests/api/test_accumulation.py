@@ -1,7 +1,5 @@
 """`b[k] += v` from many threads: no update is lost, whatever the index is and whatever v does."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

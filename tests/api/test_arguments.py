@@ -1,7 +1,5 @@
 """Arguments of every kind: static, keyword, pytrees, foreign arrays, all dtypes, ranks, empty arrays, random keys."""
 
-from __future__ import annotations
-
 import copy
 import functools
 from typing import Any, NamedTuple

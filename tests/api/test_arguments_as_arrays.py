@@ -1,7 +1,5 @@
 """Arguments in functions of JAX that compare arguments with results: arrays where nothing stores into them."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

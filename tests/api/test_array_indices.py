@@ -1,8 +1,7 @@
 """Traced indices of arrays in a loop of `qd.jit` are checked like those of buffers; elsewhere JAX's rules hold."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +10,6 @@ import pytest
 from jax import lax
 
 import qdtrace as qd
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 LINE = jnp.arange(5.0) * 10
 TABLE = jnp.arange(20.0).reshape(4, 5)

@@ -1,8 +1,7 @@
 """Arrays of lanes: XLA works on those of all lanes where these come together, each lane on its own elsewhere."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +16,6 @@ from qdtrace.lanes.stages import stages_of
 from qdtrace.trace.dependence import dependent
 from tests.api.array_programs import STEPS, draw, function_of
 from tests.selection import drawn
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 MODES = ("lanes", "batch", "auto")
 

@@ -1,8 +1,7 @@
 """Lanes of boards: arrays of two or three short axes, too large to be scalars and too short to be rows."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +11,6 @@ from jax import lax
 
 import qdtrace as qd
 from tests.selection import drawn
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SHAPES = (
     (10, 10),

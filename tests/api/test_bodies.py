@@ -1,7 +1,5 @@
 """Programs people write, compiled, against the reference interpreter."""
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 import pytest

@@ -1,12 +1,12 @@
 """Traced indices outside of their buffer: what a user sees."""
 
-from __future__ import annotations
-
 import os
 import sys
 import textwrap
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,10 +17,6 @@ from jax import lax
 import qdtrace as qd
 from lowering.llvm.target import Target
 from tests import fresh
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 CLIP = {"bounds": "clip"}
 FAR = (4, -1, -4, 100, 2**31 - 1, -(2**31))

@@ -1,7 +1,5 @@
 """`qd.jit(bounds_from=...)`: what derivatives keep for arrays that are given, and how often these are looked at."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

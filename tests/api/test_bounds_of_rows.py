@@ -1,16 +1,12 @@
 """Traced indices of rows between loops that are too large for registers, and so are XLA's."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 import pytest
 
 import qdtrace as qd
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 CLIP = {"bounds": "clip"}
 FAR = (4, -1, -4, 100, 2**31 - 1, -(2**31))

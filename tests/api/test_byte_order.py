@@ -1,7 +1,5 @@
 """NumPy arrays in the other byte order are read right, in every call."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`jax.ensure_compile_time_eval`, in which JAX runs operations on constants while it traces."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """Compiled and mapped functions in copies, where they are themselves, and in pickles, where they are a name."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from functools import partial

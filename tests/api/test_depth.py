@@ -1,7 +1,5 @@
 """Deep programs: a result, or an error of ours that says how to get one."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

@@ -1,7 +1,5 @@
 """`deterministic=True`: sums of floats have the same bits in every run and on any number of threads."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The option `divergence`: what may be done about lanes that leave a loop at different times."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -1,7 +1,5 @@
 """Donated arguments: a new result takes over their memory where that is right, and never changes a value."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,9 +1,8 @@
 """Products of pieces of bf16 in groups: as exact as in f32, and again in f32 for lanes that pieces do not hold."""
 
-from __future__ import annotations
-
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +14,6 @@ from qdtrace.groups import pieces
 from qdtrace.groups.forms import forms_of
 from qdtrace.groups.kernel import run_groups
 from qdtrace.groups.primitive import grouped
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 pytestmark = pytest.mark.cpu
 

@@ -1,7 +1,5 @@
 """Indices of unsigned integers that no signed one of their width holds: too large, never negative."""
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 import pytest

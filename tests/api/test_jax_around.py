@@ -1,7 +1,5 @@
 """JAX around a `qd.jit` function: transformations, devices, donation, what retraces and what does not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -1,8 +1,7 @@
 """Factorisations, solves and loops over products of all lanes in panels: values, derivatives of any order, batches."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +16,6 @@ from qdtrace.trace import compat
 from tests.api.array_programs import STEPS as PARTS
 from tests.api.array_programs import loop_of
 from tests.selection import drawn
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 pytestmark = pytest.mark.cpu
 

@@ -1,11 +1,10 @@
 """Groups of threads for each lane: kernels in Pallas's interpreter, derivatives of any order, batches, the choice."""
 
-from __future__ import annotations
-
 import functools
 import re
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,9 +21,6 @@ from qdtrace.groups.kernel import refusal, run_groups
 from qdtrace.groups.primitive import anywhere, by_loop, by_xla, group_p, grouped
 from qdtrace.lanes import batch as vmap_batch
 from qdtrace.lanes import limits
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 pytestmark = pytest.mark.cpu
 

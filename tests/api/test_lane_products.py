@@ -1,9 +1,8 @@
 """Products of the matrices of all lanes by kernels of this package: every order of axes, derivatives of any order."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +11,6 @@ import pytest
 from jax import lax
 
 from qdtrace.lanes.products import product_p, with_products
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 pytestmark = pytest.mark.cpu
 SIZES = [

@@ -1,8 +1,7 @@
 """Lanes with more to do for the elements between their matrices than for the matrices: one loop over lanes on a CPU."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +11,6 @@ from jax import lax
 
 import qdtrace as qd
 from tests.selection import drawn
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 RNG = np.random.default_rng(0)
 

@@ -1,7 +1,5 @@
 """Lanes whose arguments, temporaries and results are arrays of any size."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -1,8 +1,7 @@
 """Nested `qd.vmap`: what only one level differs in runs for its lanes alone; products of two levels are XLA's."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +13,6 @@ import qdtrace as qd
 from qdtrace.analysis.index.trips import static_bounds
 from qdtrace.analysis.machine import CPU
 from qdtrace.lowered import find_programs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 RNG = np.random.default_rng(5)
 XS = RNG.normal(size=(300, 6)).astype(np.float32)

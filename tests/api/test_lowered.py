@@ -1,9 +1,8 @@
 """`Lowered` and `make_graph`: stages, tasks, texts, memory, compiled objects, and what is refused."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +10,6 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 X = np.arange(8, dtype=np.float32)
 

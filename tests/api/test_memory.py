@@ -1,7 +1,5 @@
 """Memory of a call: what XLA allocates beside the arrays that the program names."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

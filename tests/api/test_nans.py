@@ -1,7 +1,5 @@
 """`debug="nans"`: operations that make NaN of numbers are errors that name the line."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """Functions that return nothing: JAX runs nothing of them, and a warning says so."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

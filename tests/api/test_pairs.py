@@ -4,8 +4,6 @@ Arrays of pairs are too large for registers there: nests of loops are fused, arr
 is cheap is made again from shorter arrays. The interpreter runs the graph in the end.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

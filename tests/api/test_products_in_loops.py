@@ -4,9 +4,8 @@ JAX has no reverse mode of a `while`, so the other side runs all steps that any 
 once its own are done: values and derivatives of both orders are JAX's.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,9 +15,6 @@ from jax import lax
 
 import qdtrace as qd
 from tests.selection import drawn
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MOST_TRIPS = 5
 SIDES = (3, 8, 16, 17, 20, 33)

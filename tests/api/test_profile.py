@@ -1,7 +1,5 @@
 """`qd.profile`: each task of a function once, with what it moves, whatever function it is that runs them."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

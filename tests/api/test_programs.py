@@ -1,7 +1,5 @@
 """Whole user programs through `qd.jit`, against NumPy or plain JAX."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

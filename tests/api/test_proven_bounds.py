@@ -1,9 +1,7 @@
 """Counts the indices of realistic programs that are proven to be in range, so that no check is made."""
 
-from __future__ import annotations
-
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,10 +9,8 @@ import pytest
 import qdtrace as qd
 from qdtrace.analysis.checked import indexed_accesses
 from qdtrace.analysis.machine import CPU
+from qdtrace.compose.staged_program import StagedProgram
 from tests.importer.bodies import BODIES
-
-if TYPE_CHECKING:
-    from qdtrace.compose.staged_program import StagedProgram
 
 ENOUGH = 0.7
 """Part of the accesses: what is left are indices that are loaded or computed from floats."""

@@ -1,7 +1,5 @@
 """Bounds and steps that are known at run time only, near the ends of the integers, against Python's `range`."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

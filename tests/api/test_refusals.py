@@ -1,7 +1,5 @@
 """Bad arguments and settings, what failed traces leave behind (nothing), checks of debug, threads."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

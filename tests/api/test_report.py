@@ -1,18 +1,13 @@
 """`Lowered.report` and `Lowered.traffic`."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import qdtrace as qd
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 X = np.arange(1000, dtype=np.float32)
 

@@ -1,19 +1,14 @@
 """Calls that fail in a program of several devices: nobody waits for ever, and the error is the caller's."""
 
-from __future__ import annotations
-
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests import fresh
-
-if TYPE_CHECKING:
-    import subprocess
 
 ROOT = Path(__file__).parents[2]
 INDEX = "BoundsError: index 4 is out of bounds for axis 0 of `x` with shape (4,)"

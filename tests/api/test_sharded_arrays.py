@@ -1,7 +1,5 @@
 """`jax.jit` over sharded arrays: each device runs its lanes, and gathers what they do not share out."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """What no lane of a `qd.vmap` differs in is computed once: values, derivatives, and where it is decided."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -1,7 +1,5 @@
 """Products of matrices and vectors with sums of up to three terms: random axes, derivatives, batches."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

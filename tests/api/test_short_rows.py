@@ -1,7 +1,5 @@
 """Sums over the rows of many matrices with two or three columns: values and derivatives beside JAX's."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

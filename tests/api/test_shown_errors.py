@@ -1,7 +1,5 @@
 """What errors of functions show beside their text, and how Python asks for attributes of buffers and cells."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

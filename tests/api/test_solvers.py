@@ -1,7 +1,5 @@
 """Kernels in solvers, each in one `jax.jit`: Newton steps with conjugate gradients, a multigrid cycle, its gradient."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

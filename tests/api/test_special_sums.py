@@ -1,7 +1,5 @@
 """Accumulations of zeros with signs, infinities and NaN: the result is of the class of one operation after another."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

@@ -5,8 +5,6 @@ rounds the operands of products of matrices. Numbers below the smallest
 normal one count as zeros: both flush them, but not in the same operations. NaN is NaN, whatever its bits.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -1,8 +1,7 @@
 """Matrices that a lane's loops multiply in every trip: the lane copies them once, and its results stay right."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +11,6 @@ from jax import lax
 
 import qdtrace as qd
 from qdtrace.lanes.staging import FEW_TRIPS, STAGED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 pytestmark = pytest.mark.cpu
 

@@ -1,7 +1,5 @@
 """Code between loops: values under conditions, loops of tasks, reads and stores of whole buffers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -1,8 +1,6 @@
 """Random programs between, around and inside loops: compiled, checked by the interpreter, and as plain NumPy."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -13,10 +11,8 @@ from hypothesis import strategies as st
 import qdtrace as qd
 from tests.api.generate import programs
 from tests.api.modes import Plain
+from tests.api.two_modes import Callee
 from tests.selection import drawn
-
-if TYPE_CHECKING:
-    from tests.api.two_modes import Callee
 
 SETTINGS = {"deadline": None, "derandomize": True, "suppress_health_check": list(HealthCheck)}
 

@@ -1,7 +1,5 @@
 """`qd.stats`: the same counts in a process that finds all code on disk as in one that finds none."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,9 +1,8 @@
 """Launches stand on the timeline of `jax.profiler`, under their names, on their threads."""
 
-from __future__ import annotations
-
 import threading
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +12,6 @@ import qdtrace as qd
 from qdtrace import timeline
 from qdtrace.launches import Launch, Part
 from qdtrace.timeline import space_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @qd.jit

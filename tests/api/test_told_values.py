@@ -1,10 +1,9 @@
 """What a failing `qd.check` tells, of drawn conditions: the iteration, and the values that NumPy has there."""
 
-from __future__ import annotations
-
 import random
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +11,6 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SIZE = 37
 DTYPES = ["float32", "int32", "int8", "uint8", "uint32", "bfloat16", "float16", "bool"]

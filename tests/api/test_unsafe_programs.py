@@ -4,9 +4,8 @@ Whatever the options, whether what is accessed is used or not; with `bounds="cli
 elements.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,9 +14,6 @@ import pytest
 import qdtrace as qd
 from tests.api.unsafe_programs import Outside, UnsafeProgram, unsafe_program
 from tests.selection import drawn
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 OPTIONS: list[dict[str, Any]] = [
     {}, {"opt_level": 0}, {"debug": True}, {"fuse_tasks": "off"}, {"advanced_optimization": False},

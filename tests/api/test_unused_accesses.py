@@ -1,7 +1,5 @@
 """Accesses whose value, or whose buffer, nobody uses: they are checked as any other, whatever the options are."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

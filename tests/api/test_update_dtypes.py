@@ -1,9 +1,7 @@
 """Updates of a place by a value of another dtype: exact, or refused by name."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from itertools import product
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +10,6 @@ import pytest
 
 import qdtrace as qd
 from tests.api import update_dtypes as updates
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PAIRS = [
     # of a diagonal in five, each dtype is on both sides

@@ -1,7 +1,5 @@
 """`qd.vmap` against `jax.vmap`: the same function of one element, the same arguments and axes."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import jax

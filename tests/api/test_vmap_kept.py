@@ -1,12 +1,11 @@
 """Bare calls `qd.vmap(f)(x)`: compiled once for a function object, as those of `jax.jit(f)(x)` are."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import sys
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +14,6 @@ import pytest
 
 import qdtrace as qd
 from qdtrace.lanes import cache as vmap_cache
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 X = np.arange(3, dtype=np.float32)
 

@@ -1,8 +1,6 @@
 # ruff: noqa: B023
 """Nested `qd.vmap`: one task over the product; `out_axes=None`; `qd.vmap` in lanes, loops and under `jax.vmap`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

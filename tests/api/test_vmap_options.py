@@ -3,9 +3,8 @@
 Options of a `qd.jit` function hold for the mapped and compiled functions that it calls.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +13,6 @@ import pytest
 from jax import lax
 
 import qdtrace as qd
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 X = np.arange(4, dtype=np.float32)
 ROWS = np.arange(6, dtype=np.float32).reshape(2, 3)

@@ -1,8 +1,7 @@
 """Lanes call `qd.jit` functions that make buffers or store into their arguments: all lanes at once."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +9,6 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 X = jnp.linspace(-2.0, 2.0, 24).reshape(3, 8)
 W = jnp.linspace(0.5, 0.9, 8)

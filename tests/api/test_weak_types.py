@@ -1,7 +1,5 @@
 """Arrays whose type another operand decides (`weak_type` of JAX): arguments, elements and results keep that."""
 
-from __future__ import annotations
-
 import itertools
 
 import jax

@@ -1,7 +1,5 @@
 """What a block of `jax.enable_x64(True)` computes in 64 bits keeps them, as `jax.jit(jax.vmap(f))` has them."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -5,8 +5,6 @@ axis. Accesses are of buffers that are returned and of such that nobody reads, o
 loaded is used, multiplied by zero, or not used at all. They stand in tasks, loops and conditions, and between loops.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 from typing import Any

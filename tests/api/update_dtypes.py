@@ -4,18 +4,14 @@ Accumulations convert the value to the dtype of the place first: integers modulo
 nearest that it holds), wider floats by rounding. Other updates are a load, JAX's operator and a store.
 """
 
-from __future__ import annotations
-
 import operator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 import qdtrace as qd
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 FLOATS = ("float16", "bfloat16", "float32", "float64")

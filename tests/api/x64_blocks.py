@@ -1,8 +1,7 @@
 """Lanes and bodies that compute in 64 bits in a block of `jax.enable_x64(True)`, while the mode is off around it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +9,6 @@ import numpy as np
 from jax import lax
 
 import qdtrace as qd
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 THIRDS = np.array([0.1, 0.2, 0.3, 1 / 3])
 TABLE = np.linspace(0.1, 1.0, 300)

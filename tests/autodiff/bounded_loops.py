@@ -1,16 +1,11 @@
 """Random programs of loops in loops whose bounds are clamped, triangular or open: their trips are known or not."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from qdtrace.ir.parser import parse_program
+from qdtrace.ir.program import Program
 from tests.autodiff.program_text import Writer
-
-if TYPE_CHECKING:
-    from qdtrace.ir.program import Program
 
 LANES, ROW = 6, 4
 MOST = 64

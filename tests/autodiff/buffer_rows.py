@@ -3,21 +3,15 @@
 An iteration names its row by the index, by a function of it that it computes once or for each access, or by data. Rows
 are filled in part, their axis is the first or another one, and the last iteration may have none."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from qdtrace.ir.parser import parse_program
 from qdtrace.ir.printer import print_program
-from qdtrace.ir.program import ref_type
+from qdtrace.ir.program import Program, ref_type
 from tests.autodiff import array_loops
 from tests.autodiff.array_loops import LANES
-
-if TYPE_CHECKING:
-    from qdtrace.ir.program import Program
 
 ACCESS = re.compile(r"^( *)(.*?)(load|store|accum\[op=add\]) ([abq]) (.*)$")
 ARRAYS = {"a": ("f64", [8]), "b": ("f64", [4, 2]), "q": ("i32", [4])}

@@ -4,9 +4,8 @@ Eager JAX values have concrete primals, so `jax.jvp` and `jax.vjp` of this funct
 program, by rules that are not ours.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,12 +13,7 @@ from jax import lax
 
 from qdtrace.interpret.numpy_rules import apply_scalar
 from qdtrace.ir.memory import indices_of, values_of
-from qdtrace.ir.program import Literal, ref_type
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from qdtrace.ir.program import Atom, Block, Eqn, Program
+from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, ref_type
 
 _NAMES = {"log2": jnp.log2, "round_even": jnp.round, "trunc": jnp.trunc, "select": lambda c, a, b: lax.select(c, a, b)}
 _COMBINE = {"add": lax.add, "mul": lax.mul, "min": lax.min, "max": lax.max}

@@ -1,7 +1,5 @@
 """Derivatives are compared in double precision."""
 
-from __future__ import annotations
-
 import jax
 import pytest
 

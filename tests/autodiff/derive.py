@@ -1,25 +1,19 @@
 """Derivatives of graphs that nothing was traced for: tangents by `tests/autodiff/forward`, transposed as all are."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from qdtrace.autodiff import transpose
 from qdtrace.autodiff.atomics import check_atomics
 from qdtrace.autodiff.extremes import with_extremes
 from qdtrace.autodiff.loops.policy import Stacks
+from qdtrace.autodiff.residuals import Moment
 from qdtrace.autodiff.split import with_split_tasks
 from qdtrace.ir.custom import without_rules
 from qdtrace.ir.program import Program, Stage, Var, literal
 from tests.autodiff.forward import forward
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from qdtrace.autodiff.residuals import Moment
-
-    Mask = Sequence[bool]
+Mask = Sequence[bool]
 
 
 def derive(

@@ -4,17 +4,13 @@ NumPy runs the same statements in order. All of them are linear in the arrays, a
 holds, so differences of values are derivatives.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 import qdtrace as qd
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ARRAYS = 3
 KINDS = ("exchange", "exchange whole", "rotate", "move", "add", "copy", "slice", "when")

@@ -3,8 +3,6 @@
 Each is a function of arrays of floats and of further arguments; what it computes is compared with differences.
 """
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 import numpy as np
 

@@ -6,10 +6,8 @@ values, branches give them. So a tangent is computed in the iteration, on the pa
 nothing is added where nothing was computed.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from qdtrace.autodiff.activity import active_variables
 from qdtrace.errors import old_value_refused
@@ -17,13 +15,8 @@ from qdtrace.ir.builder import Builder
 from qdtrace.ir.carries import carries_of
 from qdtrace.ir.custom import Part
 from qdtrace.ir.memory import indices_of, values_of
-from qdtrace.ir.program import Block, Program, Var, literal
+from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var, literal
 from tests.autodiff.partials import partials
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from qdtrace.ir.program import Atom, Eqn, Task
 
 
 def forward(program: Program, inputs: Sequence[Var]) -> tuple[Program, Mapping[Var, Var]]:

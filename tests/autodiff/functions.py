@@ -1,17 +1,13 @@
 """Functions of one element, with arguments at their edges: what `test_functions` differentiates."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.experimental.ode import odeint
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 INF, NAN = np.inf, np.nan
 RNG = np.random.default_rng(0)

@@ -1,7 +1,5 @@
 """Functions of arrays of which each element is computed by itself."""
 
-from __future__ import annotations
-
 import inspect
 
 import jax.numpy as jnp

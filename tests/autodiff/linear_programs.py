@@ -5,11 +5,10 @@ A program is a list of tasks, each a function of the arrays that the tasks befor
 of known arrays. Each task makes one array of the same length, so any order of them is a program.
 """
 
-from __future__ import annotations
-
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,10 +16,7 @@ import numpy as np
 
 import qdtrace as qd
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Piece = Callable[[Any, Any, "Known"], Any]
+Piece = Callable[[Any, Any, "Known"], Any]
 
 PIECES: dict[str, Piece] = {}
 

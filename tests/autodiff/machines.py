@@ -1,24 +1,18 @@
 """Programs of derivatives that are made for another machine than this one: what is kept of loops is apart from
 what emits code."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest import mock
 
 import jax
 
 from lowering.backend import CpuBackend
 from lowering.gpu.backend import GpuBackend
-from qdtrace.analysis.machine import CPU, GPU
+from qdtrace.analysis.machine import CPU, GPU, Machine
 from qdtrace.autodiff.loops.policy import Stacks
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from qdtrace.analysis.machine import Machine
 
 
 def limited(machine: Machine, **limits: Any) -> Machine:

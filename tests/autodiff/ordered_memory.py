@@ -1,19 +1,13 @@
 """Random programs of one task that changes an array and loads it again: before, behind, beside and in one place."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from qdtrace.batching.batch import batch
 from qdtrace.ir.parser import parse_program
-from qdtrace.ir.program import ref_type
+from qdtrace.ir.program import Program, ref_type
 from tests.autodiff.program_text import Writer
-
-if TYPE_CHECKING:
-    from qdtrace.ir.program import Program
 
 ROWS, COLUMNS, DATA = 20, 9, 24
 LOW, HIGH = 5, 14

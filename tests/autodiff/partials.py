@@ -7,22 +7,16 @@ not taken adds nothing. Conventions are JAX's: operands that tie in `min` and `m
 derivative 1 at 0, `pow(0, 0)` has the derivative 0 in its base.
 """
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from qdtrace.ir.builder import Builder
 from qdtrace.ir.primitives import PRIMITIVES
-from qdtrace.ir.program import literal
+from qdtrace.ir.program import Atom, Eqn, literal
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from qdtrace.ir.builder import Builder
-    from qdtrace.ir.program import Atom, Eqn
-
-    Partial = Callable[[Atom], Atom]
-    Rule = Callable[[Builder, Sequence[Atom], Atom, Mapping[str, Any]], tuple[Partial | None, ...]]
+Partial = Callable[[Atom], Atom]
+Rule = Callable[[Builder, Sequence[Atom], Atom, Mapping[str, Any]], tuple[Partial | None, ...]]
 
 CONSTANT = frozenset({"sign", "floor", "ceil", "round_even", "round_away", "trunc", "bitcast"})
 """Operations on floats whose result does not change with small changes of the operands."""

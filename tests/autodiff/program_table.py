@@ -1,7 +1,5 @@
 """Tables of programs: functions of arrays of floats and of further arguments, by name."""
 
-from __future__ import annotations
-
 from typing import Any
 
 Table = dict[str, tuple[Any, tuple[Any, ...], tuple[Any, ...]]]

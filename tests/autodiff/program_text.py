@@ -1,11 +1,6 @@
 """Writes the text of random programs, line by line."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import numpy as np
+import numpy as np
 
 
 class Writer:

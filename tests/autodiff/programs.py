@@ -4,19 +4,15 @@ arrays with indices computed at run time, elements updated in place, sums into f
 Every value is kept near 1 by `tanh` and `sin`, so that derivatives neither vanish nor explode.
 """
 
-from __future__ import annotations
-
 import random
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from qdtrace.ir.builder import Builder, ref_var, scalar_var
 from qdtrace.ir.program import Atom, Block, Program, Task, Var, literal
 from qdtrace.ir.types import DType
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 F, INT = DType.f64, DType.i32
 N, ROW = 3, 4

@@ -1,22 +1,15 @@
 """The residuals that are chosen for a graph, and those that its reverse reads."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from qdtrace.autodiff.activity import active_variables
 from qdtrace.autodiff.extremes import has_extremes
 from qdtrace.autodiff.loops.policy import Stacks
 from qdtrace.autodiff.residual_choice import moments_read
-from qdtrace.autodiff.residuals import moments_found
+from qdtrace.autodiff.residuals import Moment, moments_found
 from qdtrace.autodiff.transpose import transpose
-from tests.autodiff.derive import with_tangents
-
-if TYPE_CHECKING:
-    from qdtrace.autodiff.residuals import Moment
-    from qdtrace.ir.program import Program
-    from tests.autodiff.derive import Mask
+from qdtrace.ir.program import Program
+from tests.autodiff.derive import Mask, with_tangents
 
 
 def residuals_of(program: Program, wrt: Mask, out: Mask) -> tuple[Moment, ...]:

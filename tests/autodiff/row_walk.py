@@ -1,7 +1,5 @@
 """A recurrence along rows of a sparse structure, for tests of what derivatives keep of its loops."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax.numpy as jnp

@@ -1,17 +1,13 @@
 """Functions of two arrays as kernels and in `jnp`, and what JAX makes of such functions, for stacks drawn of these."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 import qdtrace as qd
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 Function: TypeAlias = "Callable[[Any, Any], Any]"
 

@@ -4,18 +4,14 @@ Indices are offset, wrapped, clamped, mirrored, or guarded by a condition; terms
 outputs are stored or accumulated into; steps follow each other.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from random import Random
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 import qdtrace as qd
-
-if TYPE_CHECKING:
-    from random import Random
 
 SIZES = (0, 1, 2, 3, 7, 64)
 DTYPES = (jnp.float32, jnp.float64, jnp.float16, jnp.bfloat16)

@@ -1,7 +1,5 @@
 """Derivatives of accumulations into shared places: sums, extremes with ties, products with zeros."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

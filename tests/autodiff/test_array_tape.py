@@ -1,8 +1,6 @@
 # ruff: noqa: B023 - conditions of loops are asked while they are traced
 """Gradients of loops that change arrays: what their loads found is kept, not the arrays; also loads in conditions."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """Backward functions of `jax.custom_vjp` that are not linear in the cotangent: lanes and bodies against JAX."""
 
-from __future__ import annotations
-
 import re
 from itertools import product
 

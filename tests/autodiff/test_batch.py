@@ -1,7 +1,5 @@
 """A batched program against a loop over the batch."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

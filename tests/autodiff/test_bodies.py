@@ -1,7 +1,5 @@
 """Gradients of loops over every kind of range, index, argument and memory."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """Stacks and tapes of loops whose bounds are clamped or triangular: their bytes, and gradients that are JAX's."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

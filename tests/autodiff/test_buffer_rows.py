@@ -2,8 +2,6 @@
 """Loops over rows of buffers: rows that an iteration alone accesses are private arrays in a derivative, if tapes of
 what they load would be longer."""
 
-from __future__ import annotations
-
 import functools
 
 import jax

@@ -1,7 +1,5 @@
 """Loops whose bounds are loads from captured arrays: what derivatives keep of them, and that values are JAX's."""
 
-from __future__ import annotations
-
 import gc
 
 import jax

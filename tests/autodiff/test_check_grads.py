@@ -1,7 +1,5 @@
 """`qd.check_grads` finds derivatives that are wrong, and says where."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """Derivatives are refused, or not, whether indices are checked or not: what a check gives is the index."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """Constraints of one colour: each iteration updates elements that no other one does, at two places."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """Which stores other iterations may make, too: proofs, against the elements that iterations reach in NumPy."""
 
-from __future__ import annotations
-
 import random
 import warnings
 from typing import Any

@@ -5,8 +5,6 @@ values, in one thread, where the last one stays. They are compared with the loop
 forward mode.
 """
 
-from __future__ import annotations
-
 import random
 import warnings
 from typing import Any

@@ -1,7 +1,5 @@
 """Loops of `lax` that count, drawn at random, as lanes of `qd.vmap`: values and derivatives are those of JAX."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

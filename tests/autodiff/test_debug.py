@@ -1,7 +1,5 @@
 """`debug=True` through derivatives and batches: values, and errors that name the line of the user."""
 
-from __future__ import annotations
-
 import inspect
 
 import jax

@@ -1,7 +1,5 @@
 """Values and derivatives of programs that exchange what is in arrays, in place, against NumPy."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """Forward mode of random programs against JAX's derivative of the same run."""
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 import pytest

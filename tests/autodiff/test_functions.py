@@ -3,8 +3,6 @@
 Functions are differentiated together: each has operands of its own, so the gradient of the sum has that of each.
 """
 
-from __future__ import annotations
-
 from itertools import zip_longest
 
 import jax

@@ -1,7 +1,5 @@
 """Derivatives that JAX takes while a function is traced, inside of a loop's body or of a lane."""
 
-from __future__ import annotations
-
 import re
 
 import jax

@@ -3,8 +3,6 @@
 A zero adjoint times an infinite slope is NaN, so no such product may be computed where the program computes none.
 """
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

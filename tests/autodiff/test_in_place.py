@@ -1,7 +1,5 @@
 """Gradients of programs that change arrays in place and read them again are those of differences, or are refused."""
 
-from __future__ import annotations
-
 from types import FunctionType
 
 import jax

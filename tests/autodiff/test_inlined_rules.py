@@ -1,7 +1,5 @@
 """Functions with a derivative rule that hold loops of this package: the rule is asked, or refused by name."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

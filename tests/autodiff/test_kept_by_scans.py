@@ -1,7 +1,5 @@
 """What a `lax.scan` keeps of calls at each step for a gradient: nothing of a large argument that is the same at all."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

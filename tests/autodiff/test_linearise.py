@@ -1,7 +1,5 @@
 """Derivatives of lanes by JAX's own rules: from outside of `qd.vmap(f)` they are those of `jax.vmap(f)`."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

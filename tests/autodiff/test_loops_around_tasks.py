@@ -1,7 +1,5 @@
 """Reverse mode of `qd.while_` around parallel loops, where JAX's `while_loop` has none."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

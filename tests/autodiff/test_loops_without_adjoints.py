@@ -3,8 +3,6 @@
 The walk back passes by such a loop, unless code in front of it reads its array again, as it was there.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import jax

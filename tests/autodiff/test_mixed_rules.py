@@ -4,8 +4,6 @@ A derivative of their adjoints is JAX's or refused. Programs are drawn of rules,
 directions and cotangents that are fixed or depend on the variable, and of orders.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import jax

@@ -1,8 +1,6 @@
 # ruff: noqa: B023 - conditions of loops are asked while they are traced
 """The option `most` of loops: bytes that derivatives keep, their values, and calls that have more iterations."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

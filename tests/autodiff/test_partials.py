@@ -1,7 +1,5 @@
 """Partial derivatives of linear operations, by the interpreter, and what is refused."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

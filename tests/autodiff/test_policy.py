@@ -1,7 +1,5 @@
 """The choice of states that a loop keeps for reverse mode: its memory, its reason, and the refusals."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Derivatives of products accumulated in memory whose factors over- and underflow on the way, against exact ones."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import ml_dtypes

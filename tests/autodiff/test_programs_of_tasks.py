@@ -1,7 +1,5 @@
 """Derivatives of programs of several loops: in conditions and in `qd.while_`, with array code in between."""
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 import numpy as np
 import pytest

@@ -4,11 +4,9 @@ Bounds from memory, negative and strided indices, rows, conditions, divergent lo
 every kind meet in one program. What cannot be differentiated is refused by a GradientError, nothing else.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -23,7 +21,7 @@ from qdtrace.config import Options
 from qdtrace.errors import GradientError
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.printer import print_program
-from qdtrace.ir.program import Stage, ref_type
+from qdtrace.ir.program import Program, Stage, ref_type
 from qdtrace.ir.types import DType
 from qdtrace.ir.verify import verify_program
 from qdtrace.passes.pipelines import optimise
@@ -34,9 +32,6 @@ from tests.autodiff.programs import arguments, random_program
 from tests.differential import task_bodies, task_programs
 from tests.gpu.test_programs import backends
 from tests.lowering.harness import KERNELS, execute
-
-if TYPE_CHECKING:
-    from qdtrace.ir.program import Program
 
 EXACT = Options(fast_math=False)
 

@@ -3,8 +3,6 @@
 Numbers are small whole ones, so sums have the same bits in every order.
 """
 
-from __future__ import annotations
-
 from itertools import product
 from random import Random
 from typing import Any

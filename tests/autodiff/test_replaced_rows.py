@@ -1,7 +1,5 @@
 """Derivatives of rows that products, extremes and stores replace are those of JAX, to second and third order."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """Residuals that the primal saves for its derivatives: they suffice, they are used, and they are dropped."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import jax

@@ -1,7 +1,5 @@
 """Reverse mode of random programs against JAX's derivative of the same run, and against forward mode."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

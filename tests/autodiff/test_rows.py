@@ -1,8 +1,6 @@
 # ruff: noqa: B023 - conditions of loops are asked while they are traced
 """Reverse mode of iterations that change rows of their own in loops of any length."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

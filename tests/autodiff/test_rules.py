@@ -1,7 +1,5 @@
 """Derivative rules of users and libraries: lanes against `jax.vmap`, in reverse, forward and forward over reverse."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """Rules of `jax.custom_vjp` for arrays that are too large for registers: backward functions are drawn, against JAX."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """Segments of a loop: programs made for a GPU, compiled for the CPU, at numbers of iterations around their length."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

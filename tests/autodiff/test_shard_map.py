@@ -1,7 +1,5 @@
 """Derivatives of and in `jax.shard_map` over two devices, with and without its check of what varies."""
 
-from __future__ import annotations
-
 from tests.api.programs import in_process
 
 SCRIPT = """

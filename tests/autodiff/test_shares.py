@@ -1,7 +1,5 @@
 """Programs for shares of the lanes, together, against the program for all lanes in the interpreter."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Simulations differentiated as a whole: gradients are right, and descent along them makes the loss smaller."""
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 import pytest

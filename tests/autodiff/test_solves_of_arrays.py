@@ -1,8 +1,7 @@
 """Solves in lanes whose matrices or right sides lie in memory: their transposes are those of their steps."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +11,6 @@ from jax import lax
 from jax.scipy import linalg
 
 import qdtrace as qd
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SIDES = (1, 2, 3, 4, 6, 7, 8, 9, 12, 15, 16, 17)
 COLUMNS = (None, 1, 3, 5, 11, 13)

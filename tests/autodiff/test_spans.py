@@ -1,7 +1,5 @@
 """Gradients of loops over spans of any kind: neighbours run in parts, others do not, and values are the same."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

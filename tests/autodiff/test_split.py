@@ -1,7 +1,5 @@
 """Tasks that are split between loops that change the same memory, so that their derivatives need no long tape."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import jax

@@ -1,7 +1,5 @@
 """Stacks of two to five of JAX's transformations around a kernel, against those around the same function in jnp."""
 
-from __future__ import annotations
-
 import random
 
 import jax

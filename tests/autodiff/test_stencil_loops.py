@@ -1,7 +1,5 @@
 """Adjoints of loops over many neighbours of an iteration are unrolled where the copies gather, and else stay loops."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

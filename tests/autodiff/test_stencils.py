@@ -1,7 +1,5 @@
 """Gradients of random stencils, which gather, against JAX's: first and second order."""
 
-from __future__ import annotations
-
 from random import Random
 from typing import Any
 

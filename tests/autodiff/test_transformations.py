@@ -1,7 +1,5 @@
 """JAX's transformations of a `qd.jit` function against those of the same function in jnp."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

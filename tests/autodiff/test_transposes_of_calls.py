@@ -3,8 +3,6 @@
 The oracle is the matrix of a function, whose columns are its values for unit vectors: no derivative is asked for it.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -1,7 +1,5 @@
 """Transposes that are JAX's and not those of the steps that a lane takes, from outside of the lane."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

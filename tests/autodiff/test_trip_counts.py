@@ -5,8 +5,6 @@ Lanes have numbers of their own, so one call tests all of them. Results are elem
 ones gives each lane's derivative.
 """
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """Loops that change elements of private arrays: what their stores overwrite is kept, and the walk back undoes them."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

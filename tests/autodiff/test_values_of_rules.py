@@ -1,8 +1,6 @@
 """Second derivatives by rules of users that are no derivatives of what they return: JAX differentiates the value that a
 rule returns, and so does a program of which a derivative was asked before."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -1,7 +1,5 @@
 """Loads that find what memory holds before or behind their task: which are found, and derivatives without a tape."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,10 +1,9 @@
 """The GPU's benchmarks at small sizes on the CPU: works are right, their checks look, one that fails is a line."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -17,9 +16,6 @@ from benchmarks.gpu.bench import Bench
 from benchmarks.gpu.row import Ask, Row, summary, table
 from benchmarks.gpu.works import WORKS
 from benchmarks.programs import WrongResultError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,5 @@
 """The gradients of the benchmark at small sizes: what is timed must be right, and checks must notice what is wrong."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

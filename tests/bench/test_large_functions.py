@@ -1,7 +1,5 @@
 """The large functions of the benchmark at small sizes: what is timed must be right."""
 
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
 from typing import Any, cast

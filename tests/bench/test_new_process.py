@@ -1,7 +1,5 @@
 """The benchmark of new processes: its function, and what a process says."""
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 import numpy as np
 import pytest

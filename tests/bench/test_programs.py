@@ -1,8 +1,7 @@
 """The benchmark programs at small sizes: what is timed must be right, and the checks must notice what is wrong."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +10,6 @@ from benchmarks import mpm88
 from benchmarks.peers import jax_peer, qdtrace_peer
 from benchmarks.programs import BY_NAME, PROGRAMS, WrongResultError
 from benchmarks.run import Peer, Row, flags_of, table
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SMALL = {
     "lorenz": 33,

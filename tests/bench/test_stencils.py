@@ -1,7 +1,5 @@
 """The stencils of the benchmark at small sizes: values and adjoints are JAX's, and they gather."""
 
-from __future__ import annotations
-
 import re
 from functools import partial
 

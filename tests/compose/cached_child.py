@@ -1,7 +1,5 @@
 """A process that runs with JAX's cache on disk; prints what came out, and how often the cache had it, as JSON."""
 
-from __future__ import annotations
-
 import json
 
 import jax

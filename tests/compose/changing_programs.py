@@ -5,18 +5,13 @@ user's own, of the program, and the expression that the function has. `$` stands
 `pure` leaves out (libraries that are replaced, the environment, files) is drawn with default options alone.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import random
 import re
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
 
 
 @dataclass(frozen=True)

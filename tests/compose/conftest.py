@@ -1,7 +1,5 @@
 """Fixtures of tests of caches."""
 
-from __future__ import annotations
-
 import pytest
 
 import qdtrace as qd

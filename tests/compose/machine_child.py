@@ -1,7 +1,5 @@
 """One of several processes that compute together: `machine_child.py ADDRESS COUNT NUMBER`; prints JSON."""
 
-from __future__ import annotations
-
 import json
 import sys
 from functools import partial

@@ -1,19 +1,15 @@
 """Random loops that push, as trees: traced, and run by Python one iteration after the other."""
 
-from __future__ import annotations
-
 import contextlib
+import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 import qdtrace as qd
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Sequence
 
 N = 24
 """Elements of the argument."""

@@ -1,7 +1,5 @@
 """A process that loads what another one saved: `saved_child.py FOLDER`; prints what came out as JSON."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import sys

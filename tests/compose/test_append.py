@@ -1,7 +1,5 @@
 """`qd.append`: places in the order of iterations, counts, overflow, derivatives, lanes, and what is refused."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

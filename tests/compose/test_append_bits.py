@@ -1,7 +1,5 @@
 """`qd.append` holds the same bits in every run: places are those of a serial loop, whatever the threads do."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

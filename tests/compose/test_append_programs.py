@@ -1,7 +1,5 @@
 """Random loops that push give what a serial loop gives, in its order."""
 
-from __future__ import annotations
-
 import random
 
 import jax

@@ -1,7 +1,5 @@
 """Limits of arrays: their values for all dtypes, and how often they are found."""
 
-from __future__ import annotations
-
 import gc
 from typing import Any
 

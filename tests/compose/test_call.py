@@ -1,11 +1,9 @@
 """Programs as parameters of a JAX primitive: when two count as the same."""
 
-from __future__ import annotations
-
 import functools
 import importlib.metadata
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,9 +17,7 @@ from qdtrace.compose.call import compiled_for
 from qdtrace.compose.linearised import Linearised
 from qdtrace.compose.staged_program import StagedProgram
 from qdtrace.config import Options
-
-if TYPE_CHECKING:
-    from qdtrace.ir.program import Program
+from qdtrace.ir.program import Program
 
 
 def _scaled(factor: float, operation: Any = operator.mul) -> Program:

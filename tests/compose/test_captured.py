@@ -1,7 +1,5 @@
 """Arrays of numbers that a loop captures: literals up to 64 elements, memory above."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """What is kept on disk is never stale: processes over one folder, before and after a change of each program."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

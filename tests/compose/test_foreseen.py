@@ -1,7 +1,5 @@
 """Warnings of what a program does wrong in every run, before it runs: races, and buffers that are read unset."""
 
-from __future__ import annotations
-
 import random
 import warnings
 from typing import Any

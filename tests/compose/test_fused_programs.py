@@ -1,7 +1,5 @@
 """Whole programs after all passes: tasks that are left, bytes that they move, values that stay in registers."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The pause of Python's collector: what was made in it is not walked when it goes on."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 

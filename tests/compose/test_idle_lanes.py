@@ -1,8 +1,7 @@
 """`jax.vmap` of loops and conditions of JAX around calls that may fail: lanes that JAX runs in vain do not fail."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +10,6 @@ import pytest
 from jax import lax
 
 import qdtrace as qd
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 X = np.arange(8, dtype=np.float32) + 1
 KEYS = np.array([0, 5, 7, 8, 20], np.int32)

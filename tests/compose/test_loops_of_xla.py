@@ -1,7 +1,5 @@
 """Calls inside XLA loops: the carry must really change, whatever the shape of the body."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

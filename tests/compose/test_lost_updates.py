@@ -1,11 +1,10 @@
 """Warnings of updates that two iterations lose, `h[k] = h[k] + v`: where it happens, and nowhere else."""
 
-from __future__ import annotations
-
 import random
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +12,6 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SAME = np.array([0, 1, 1, 2, 3, 3, 3, 0])
 OTHERS = np.array([3, 1, 0, 2, 7, 6, 5, 4])

@@ -1,7 +1,5 @@
 """One computation in several processes: `jax.distributed` with collectives of processors, on one machine."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

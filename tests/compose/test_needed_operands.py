@@ -1,7 +1,5 @@
 """Arguments that a program overwrites whole: what the caller keeps is not copied, the rest changes in place."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

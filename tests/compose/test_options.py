@@ -1,7 +1,5 @@
 """Options at the level of `qd.jit`: stages, code generators, checks."""
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 import numpy as np
 import pytest

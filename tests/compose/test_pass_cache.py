@@ -1,7 +1,5 @@
 """The pass cache: what is read is what was written, and whatever changes a program is another key."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,9 +1,8 @@
 """`lax.platform_dependent` in bodies: the branch of the platform that the program is lowered for."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,9 +24,6 @@ from qdtrace.lowered import find_programs
 from qdtrace.passes.choose_platform import ChoosePlatform
 from qdtrace.passes.pipelines import optimise
 from tests.gpu.fake import fake_backend
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 X = np.linspace(-2, 2, 9, dtype=np.float32)
 TARGETS = {"cpu": "cpu", "cuda": "sm_90", "rocm": "gfx942"}

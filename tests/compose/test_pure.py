@@ -1,7 +1,5 @@
 """Pure functions found on disk do what traced ones do: results, errors, derivatives, transformations of JAX."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Exported functions and saved executables: in another process, of another version or machine, and damaged."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

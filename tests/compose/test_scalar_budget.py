@@ -1,8 +1,7 @@
 """How large an array is written out as scalars: less for rows, and as before for what picks elements."""
 
-from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +13,6 @@ import qdtrace as qd
 from qdtrace.analysis.machine import CPU
 from qdtrace.compose import scalar_budget as scalars
 from qdtrace.compose.scalar_budget import scalar_budget
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 N = 70
 ROWS, LOOPS, ALL = CPU.scalars_of_rows, CPU.scalars_of_matrices, CPU.scalars

@@ -1,7 +1,5 @@
 """Keys of tangents: equal for equal functions wherever they stand, others for all that JAX's rules may depend on."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """The stack of Python in one piece: what is called is as before, and no depth of the stack is slow."""
 
-from __future__ import annotations
-
 import inspect
 import resource
 

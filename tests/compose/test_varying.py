@@ -1,7 +1,5 @@
 """Array code between loops under `jax.shard_map`, whose types say what differs among devices: values and gradients."""
 
-from __future__ import annotations
-
 from tests.api.programs import in_process
 
 SCRIPT = """

@@ -5,12 +5,12 @@ twice what the first added: 4 times would be quadratic. The slack of a tenth is 
 only, and for caches that fill.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import pytest
@@ -24,10 +24,6 @@ from lowering.runtime.keys import program_content, task_content
 from lowering.runtime.layout import plan_layout
 from qdtrace.analysis.machine import CPU
 from tests import fresh
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 SLACK = 1.1
 X = jnp.ones(64, jnp.float32)

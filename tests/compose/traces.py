@@ -1,7 +1,5 @@
 """Modules made anew of their source, as a new process has them, and calls that count what was found on disk."""
 
-from __future__ import annotations
-
 import types
 
 import jax

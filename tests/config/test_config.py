@@ -1,7 +1,5 @@
 """Options: values, scopes, threads, environment, refusals."""
 
-from __future__ import annotations
-
 import doctest
 import os
 import re

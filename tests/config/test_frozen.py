@@ -1,7 +1,5 @@
 """`frozen` and `mutable` beside `dataclass`: drawn classes have the same values, equality, hash, texts and errors."""
 
-from __future__ import annotations
-
 import functools
 import pickle
 import random

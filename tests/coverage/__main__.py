@@ -1,7 +1,5 @@
 """`python -m tests.coverage`: runs the sweep and writes the part of docs/coverage.md on functions."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

@@ -1,7 +1,5 @@
 """docs/coverage.md: what the sweep found, one row a function."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from pathlib import Path

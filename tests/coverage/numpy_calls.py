@@ -1,7 +1,5 @@
 """Calls of the functions of `jax.numpy`."""
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 import numpy as np
 

@@ -1,7 +1,5 @@
 """Functions of whole arrays of this package, as lanes."""
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 import numpy as np
 

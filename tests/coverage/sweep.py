@@ -1,7 +1,5 @@
 """Runs a function of the table as lanes under `qd.vmap` and under `jax.vmap`, and compares."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import dataclass
 from typing import Any

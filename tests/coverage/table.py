@@ -4,8 +4,6 @@
 anything else is passed as it is. A name in several calls is tested by all of them.
 """
 
-from __future__ import annotations
-
 import importlib
 import warnings
 from dataclasses import dataclass, field

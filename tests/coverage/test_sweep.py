@@ -1,7 +1,5 @@
 """Every function of the table as lanes against jax.vmap: none is wrong, none crashes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

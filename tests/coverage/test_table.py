@@ -1,7 +1,5 @@
 """The table of calls names every public function of the modules, and docs/coverage.md is of this table."""
 
-from __future__ import annotations
-
 import importlib
 import types
 

@@ -1,7 +1,5 @@
 """A fresh process for `test_device`: calls a function and prints what was compiled for it, as JSON."""
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -1,7 +1,5 @@
 """Small programs that several files run."""
 
-from __future__ import annotations
-
 import qdtrace as qd
 
 

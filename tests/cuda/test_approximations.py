@@ -1,8 +1,7 @@
 """`fast_math="approx"`: which instructions it takes, where it changes nothing, and on a GPU what its errors are."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,14 +12,9 @@ from jax import lax
 import qdtrace as qd
 from lowering.llvm.options import emit_options
 from lowering.runtime.keys import task_content
-from qdtrace.config import Options
+from qdtrace.config import FastMath, Options
 from qdtrace.ir.parser import parse_program
 from qdtrace.ir.types import DType
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from qdtrace.config import FastMath
 
 FUNCTIONS: dict[str, tuple[Callable[..., Any], str]] = {
     "sin": (jnp.sin, "sin.approx.ftz.f32"),

@@ -1,7 +1,5 @@
 """Calls on a GPU: results, memory in place, failed checks, loops of XLA, recorded graphs, a warm cache."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

@@ -1,7 +1,5 @@
 """Errors where NVIDIA's driver is missing, too old, or refuses; and code for chips that are not there."""
 
-from __future__ import annotations
-
 import ctypes
 from types import SimpleNamespace
 from typing import Any

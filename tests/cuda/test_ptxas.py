@@ -1,13 +1,12 @@
 """The choice of the assembler that makes cubins, and the fallback where none can."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 import pytest
@@ -22,10 +21,6 @@ from lowering.simt.devices import device
 from qdtrace.config import current
 from tests.cuda.programs import affine
 from tests.cuda.test_driver import library
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 EMPTY = "define void @f() {\n  ret void\n}\n"
 RELEASE = "Cuda compilation tools, release 12.9, V12.9.1"

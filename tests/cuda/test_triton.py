@@ -1,7 +1,5 @@
 """Kernels of Triton on a GPU: streams, sums, histograms, prefix sums and checks, against NumPy."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """The demo's command at a small size."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

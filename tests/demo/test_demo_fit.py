@@ -1,7 +1,5 @@
 """The fit of the demo: gradients through the solver's loop, the descent and the errors of what it finds."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

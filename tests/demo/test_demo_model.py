@@ -1,7 +1,5 @@
 """The model of the demo, by itself: data, solver and the figure's helpers."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

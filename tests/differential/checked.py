@@ -6,11 +6,10 @@ most one place can fail for each value of that argument, the error is known to t
 those of the program as it was.
 """
 
-from __future__ import annotations
-
 import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,10 +20,7 @@ from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var, literal, re
 from qdtrace.ir.types import DType, ScalarType
 from qdtrace.ir.verify import verify_program
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    Outcome = list[np.ndarray] | str
+Outcome = list[np.ndarray] | str
 
 MEMORY = frozenset({"load", "store", "accum", "atomic"})
 I32 = DType.i32

@@ -5,22 +5,16 @@ value, or are stored by the iteration first. Now and then something keeps a buff
 iteration's column (read only), a result, an atomic.
 """
 
-from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from hypothesis import strategies as st
 
 from qdtrace.ir.builder import Builder, ref_var, scalar_var, unravel
-from qdtrace.ir.program import Program, Task, literal
+from qdtrace.ir.program import Atom, Literal, Program, Task, Var, literal
 from qdtrace.ir.types import DType
 from tests.differential.corpus import Case, case
 from tests.lowering.harness import branch, loop
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from qdtrace.ir.program import Atom, Literal, Var
 
 I32 = DType.i32
 

@@ -6,17 +6,12 @@ the result of a function that both sides may round), and `absolute`, a plain dis
 generator bounds each summand, see `programs.SUMS`). `signed_zeros=False` makes the two zeros equal.
 """
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from qdtrace.ir.types import DType
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,20 +4,16 @@ A file of `corpus/` is a program with comment lines `# inputs: <kind> <seed>`, o
 `replay()` gives them as cases for `pytest.mark.parametrize`.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
 
 from qdtrace.ir.parser import parse_program
 from qdtrace.ir.printer import print_program
+from qdtrace.ir.program import Program
 from tests.differential.inputs import arguments
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from qdtrace.ir.program import Program
 
 FOLDER = Path(__file__).parent / "corpus"
 _INPUTS = re.compile(r"^# inputs: (\w+) (\d+)$", re.MULTILINE)

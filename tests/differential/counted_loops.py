@@ -11,16 +11,12 @@ is a constant, loaded, or changed by the loop, near the ends of the dtype too; o
 Each lane has its own start and end, drawn until the loop ends soon.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from qdtrace.ir.parser import parse_program
-
-if TYPE_CHECKING:
-    from qdtrace.ir.program import Program
+from qdtrace.ir.program import Program
 
 LANES = 8
 MOST = 12

@@ -6,24 +6,18 @@ loop, and a private array that they load and store at indices of the lane, as wa
 one such loop in a loop that all lanes leave together.
 """
 
-from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from hypothesis import strategies as st
 
 from qdtrace.ir.builder import Builder, ref_var
-from qdtrace.ir.program import Program, Task, literal
+from qdtrace.ir.program import Atom, Program, Task, Var, literal
 from qdtrace.ir.types import DType
 from tests.differential.corpus import Case
 from tests.differential.values import Values
 from tests.lowering.harness import branch, loop, task, while_loop
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from qdtrace.ir.program import Atom, Var
 
 I32 = DType.i32
 SIZES = (1, 15, 16, 17, 40, 130)

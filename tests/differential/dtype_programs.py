@@ -6,8 +6,6 @@ every operation of the dtype (floats by min and max, exact in any order: of NaN,
 Some tasks are serial, some buffers have an initial value.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 

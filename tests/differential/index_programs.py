@@ -5,10 +5,8 @@ and of a private array by five bits of what it has, or by what a number is beyon
 conversion to i32, or by a sum that wraps around.
 """
 
-from __future__ import annotations
-
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -16,9 +14,6 @@ from qdtrace.ir.parser import parse_program
 from qdtrace.ir.program import literal
 from qdtrace.ir.types import DType
 from tests.differential.corpus import Case
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 DTYPES = ("i32", "u32", "i64", "u64")
 SIZE = 13

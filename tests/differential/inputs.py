@@ -4,18 +4,13 @@ Kinds: `plain` are small multiples of 1/8 (sums and products of a few are exact)
 `special` puts NaN, infinities, both zeros and denormals between plain values, `bits` are random bit patterns.
 """
 
-from __future__ import annotations
-
 import zlib
-from typing import TYPE_CHECKING
 
 import ml_dtypes
 import numpy as np
 
 from qdtrace.ir.program import Program, ref_type
-
-if TYPE_CHECKING:
-    from qdtrace.ir.types import DType
+from qdtrace.ir.types import DType
 
 KINDS = ("plain", "extreme", "special", "bits")
 SIZES = (0, 1, 4, 15, 16, 17, 31, 33)

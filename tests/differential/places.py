@@ -5,19 +5,12 @@ The proofs of the passes must tell apart what is injective for every index (`i +
 (`(i + 1) // 2`, `i // 2 * 2 + i % 3`), so all of them are here.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from qdtrace.ir.program import literal
+from qdtrace.ir.builder import Builder
+from qdtrace.ir.program import Atom, literal
 from qdtrace.ir.types import DType
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from qdtrace.ir.builder import Builder
-    from qdtrace.ir.program import Atom
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,9 @@ What makes a program's result one and the same in any order of iterations, and a
   which are never read. Compare with `Tolerance(ulps=...)`, as exact as the functions are meant to be.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
@@ -34,9 +32,6 @@ from qdtrace.ir.types import DType, ScalarType
 from tests.differential.corpus import Case, case
 from tests.differential.inputs import KINDS, SIZES
 from tests.differential.values import Values
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 DTYPES = tuple(map(DType, ("f32", "i32", "f64", "i64", "u32", "i8", "bool")))
 RARE = tuple(map(DType, ("f16", "bf16", "u8", "i16", "u16", "u64")))

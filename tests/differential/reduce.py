@@ -6,19 +6,13 @@ Greedy removal, from large pieces to small ones (Zeller and Hildebrandt 2002, si
 valid program is skipped, so `fails` sees valid ones only.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from qdtrace.errors import VerifyError
+from qdtrace.ir.program import Block, Eqn, Program, Task
 from qdtrace.ir.verify import verify_program
 from tests.differential.corpus import Case, case
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from qdtrace.ir.program import Block, Eqn, Program, Task
 
 
 def reduced(failed: Case, fails: Callable[[Case], bool]) -> Case:

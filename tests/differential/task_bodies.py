@@ -1,17 +1,13 @@
 """The bodies of random tasks: accesses that do not meet those of other iterations, values, control flow."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from qdtrace.ir.builder import Builder, scalar_var
 from qdtrace.ir.program import Atom, Var, literal, ref_type
 from qdtrace.ir.types import DType
 from tests.differential.places import Place
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 F32, I32 = DType.f32, DType.i32
 

@@ -20,17 +20,16 @@ a whole number, so that sums are exact in any order.
 `reduced` (in `reduce`) does that.
 """
 
-from __future__ import annotations
-
 import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from hypothesis import reject
 from hypothesis import strategies as st
 
 from qdtrace.errors import InterpreterError, VerifyError
-from qdtrace.interpret.reference import evaluate
+from qdtrace.interpret.reference import Order, evaluate
 from qdtrace.ir.builder import Builder, ref_var, scalar_var
 from qdtrace.ir.program import Atom, Program, Task, Var, literal, ref_type
 from qdtrace.ir.types import DType
@@ -40,11 +39,6 @@ from tests.differential.corpus import Case, case
 from tests.differential.inputs import arguments
 from tests.differential.places import places
 from tests.differential.task_bodies import F32, I32, Bodies
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from qdtrace.interpret.reference import Order
 
 I64 = DType.i64
 SIZES = (6, 8, 1, 4, 18, 36, 12)

@@ -1,10 +1,7 @@
 """Accesses that leave their memory: interpreter, every pass and every CPU target end with the same error, else with
 the same results, and touch nothing outside."""
 
-from __future__ import annotations
-
 import random
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -16,16 +13,13 @@ from qdtrace.config import Options
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.printer import print_program
 from qdtrace.passes.pipelines import optimise
-from tests.differential.checked import Checked, checked, meaning, outcome
+from tests.differential.checked import Checked, Outcome, checked, meaning, outcome
 from tests.differential.compare import compare
+from tests.differential.corpus import Case
 from tests.differential.programs import programs
 from tests.differential.task_programs import random_case
 from tests.lowering.harness import Kernel, run_kernels, runnable
 from tests.selection import drawn
-
-if TYPE_CHECKING:
-    from tests.differential.checked import Outcome
-    from tests.differential.corpus import Case
 
 EXACT = Options(fast_math=False)
 TARGETS = ("avx512", "avx2", "portable", "scalar")

@@ -1,8 +1,5 @@
 """Columns of grids: contraction and all passes leave the results as they are, and most temporaries are gone."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -17,11 +14,9 @@ from qdtrace.passes.pipelines import optimise
 from qdtrace.passes.recurrences import Recurrences
 from tests.differential.columns import column_programs
 from tests.differential.compare import compare
+from tests.differential.corpus import Case
 from tests.lowering.harness import KERNELS, execute
 from tests.selection import drawn
-
-if TYPE_CHECKING:
-    from tests.differential.corpus import Case
 
 EXAMPLES = settings(
     max_examples=80,

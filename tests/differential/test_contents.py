@@ -4,10 +4,9 @@ Each statement is written twice: for a loop over elements, and for whole arrays 
 knows. All values are small multiples of 1/8, so sums are exact in any order.
 """
 
-from __future__ import annotations
-
 import random
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +14,6 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 SEEDS = range(16)
 LANES = 3

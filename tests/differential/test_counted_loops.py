@@ -1,7 +1,5 @@
 """Loops that count, drawn at random: after all passes, in vectors and in kernels they do what was written."""
 
-from __future__ import annotations
-
 import pytest
 
 from qdtrace.config import Options

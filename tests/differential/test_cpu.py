@@ -1,7 +1,5 @@
 """Random programs on every kind of CPU target: bit for bit what the interpreter gives (without fast_math)."""
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 import pytest

@@ -1,8 +1,5 @@
 """Lanes that leave a loop at different times: masks, refill and the choice give what the interpreter gives."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -13,12 +10,10 @@ from lowering.llvm.target import Target
 from lowering.simd.emit import emit_task
 from qdtrace.interpret.reference import evaluate
 from tests.differential.compare import compare
+from tests.differential.corpus import Case
 from tests.differential.divergent import divergent_programs, nested_programs, programs_in_steps, with_hint
 from tests.lowering.harness import KERNELS, execute
 from tests.selection import drawn
-
-if TYPE_CHECKING:
-    from tests.differential.corpus import Case
 
 EXAMPLES = settings(
     max_examples=25,

@@ -4,10 +4,8 @@ A program that is valid and free of races before must be so after, in any order 
 race was joined wrongly, even where the result happens to be right.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -18,7 +16,7 @@ from qdtrace.config import Options
 from qdtrace.errors import QdError
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.printer import print_program, print_task
-from qdtrace.ir.program import Block, Literal
+from qdtrace.ir.program import Block, Literal, Program, Task
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.verify import verify_program
 from qdtrace.passes.by_name import pass_named
@@ -29,11 +27,6 @@ from tests.differential.reduce import reduced
 from tests.differential.task_programs import FUEL, ORDERS, SEEDS, is_definite, random_case, task_programs
 from tests.lowering.harness import execute
 from tests.selection import drawn
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from qdtrace.ir.program import Program, Task
 
 MODES = {
     "auto": Options(fast_math=False),

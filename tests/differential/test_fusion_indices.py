@@ -4,10 +4,8 @@ Each access is guarded by a test of its bounds, so any expression is allowed, an
 to come back into range by wrap-around. What the pass joins must have no race in any order.
 """
 
-from __future__ import annotations
-
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pytest
 
@@ -16,7 +14,7 @@ from qdtrace.errors import QdError
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.builder import Builder, ref_var, scalar_var
 from qdtrace.ir.printer import print_program
-from qdtrace.ir.program import Block, Program, Task, literal
+from qdtrace.ir.program import Atom, Block, Program, Task, Var, literal
 from qdtrace.ir.types import DType
 from qdtrace.ir.verify import verify_program
 from qdtrace.passes.by_name import pass_named
@@ -24,11 +22,6 @@ from qdtrace.passes.pipelines import optimise
 from tests.differential.compare import compare
 from tests.differential.inputs import arguments
 from tests.differential.task_programs import ORDERS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from qdtrace.ir.program import Atom, Var
 
 I32, I64, U32 = DType.i32, DType.i64, DType.u32
 OPTIONS = Options(fuse_tasks="aggressive", fast_math=False)

@@ -1,7 +1,5 @@
 """The tools of the random tests: comparison, inputs, corpus, and what the programs are made of."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings

@@ -1,7 +1,5 @@
 """Elements that random integers name, in vectors and in kernels: as written, and after all passes."""
 
-from __future__ import annotations
-
 import pytest
 
 from qdtrace.config import Options

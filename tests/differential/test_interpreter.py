@@ -1,7 +1,5 @@
 """Random programs under the interpreter: the text form, the verifier, orders of iterations and the race detector."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings

@@ -3,17 +3,17 @@
 The programs are free of races; so must be what the passes make of them.
 """
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
 from qdtrace.config import Options
 from qdtrace.errors import InterpreterError
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.printer import print_program
+from qdtrace.ir.program import Program
 from qdtrace.ir.verify import verify_program
 from qdtrace.passes.by_name import simplify_for
 from qdtrace.passes.dead_stores import DeadStores
@@ -24,13 +24,6 @@ from qdtrace.passes.store_forwarding import StoreForwarding
 from tests.differential.compare import compare
 from tests.differential.task_programs import ORDERS, random_case
 from tests.selection import drawn
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy as np
-
-    from qdtrace.ir.program import Program
 
 EXACT = Options(fast_math=False)
 

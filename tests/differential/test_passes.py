@@ -1,9 +1,7 @@
 """Every pass, and the whole pipeline, leaves the results of random programs as they are, bit for bit."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -11,6 +9,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from qdtrace.config import Options
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.printer import print_program
+from qdtrace.ir.program import Program
 from qdtrace.ir.types import DType
 from qdtrace.ir.verify import verify_program
 from qdtrace.passes.by_name import PASSES, pass_named
@@ -19,11 +18,6 @@ from tests.differential.compare import compare
 from tests.differential.corpus import Case, replay
 from tests.differential.programs import programs
 from tests.selection import drawn
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from qdtrace.ir.program import Program
 
 EXACT = Options(fast_math=False)
 ONE_WALK = ("algebraic", "peephole", "unreachable", "scalar_replacement", "store_forwarding", "dead_stores", "memory")

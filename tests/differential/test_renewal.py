@@ -6,10 +6,8 @@ read and write `x` and `w`, at indices that agree, nearly agree or do not. The h
 reference with its old content elsewhere.
 """
 
-from __future__ import annotations
-
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -22,9 +20,6 @@ from tests.differential.task_programs import is_definite
 from tests.differential.test_fusion import check_cpu
 from tests.differential.test_reuse_donated import Maker
 from tests.runtime.programs import compiled
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.fixture(autouse=True)

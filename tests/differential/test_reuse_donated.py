@@ -4,12 +4,10 @@ The programs read `x` and `w` and write `y` and `z` in tasks with branches and l
 agree or do not. A program after the pass has no race where the one before has none, in any order of iterations.
 """
 
-from __future__ import annotations
-
 import random
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, reject, settings
@@ -27,9 +25,6 @@ from tests.differential.corpus import Case, case
 from tests.differential.places import places
 from tests.differential.task_programs import is_definite, random_case, task_programs
 from tests.differential.test_fusion import EXAMPLES, check_cpu, same_results
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 F32, I32 = DType.f32, DType.i32
 

@@ -1,7 +1,5 @@
 """The generator of random programs of many tasks: what it draws, and that it shrinks failing programs."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 

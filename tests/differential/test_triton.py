@@ -1,7 +1,5 @@
 """Random programs as Triton source in its interpreter: what the reference gives. What is refused is interpreted."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 

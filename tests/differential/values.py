@@ -1,21 +1,15 @@
 """Random scalars: literals, arithmetic, comparisons, conversions and indices in range."""
 
-from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import ml_dtypes
 import numpy as np
 from hypothesis import strategies as st
 
-from qdtrace.ir.program import Atom, Var, literal
+from qdtrace.ir.builder import Builder
+from qdtrace.ir.program import Atom, Literal, Var, literal
 from qdtrace.ir.types import DType
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from qdtrace.ir.builder import Builder
-    from qdtrace.ir.program import Literal
 
 UNARY = {
     "float": ["neg", "abs", "sign", "sqrt", "floor", "ceil", "round_even", "round_away", "trunc"],

@@ -1,8 +1,7 @@
 """Calls of `lax` that few programs make, of any dtype and shape: windows, scatters, sorts, factorisations."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +9,6 @@ import numpy as np
 from jax import lax
 
 from .steps import Draw, Step, is_number, tame, whole
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 PLACES = np.array([[0], [2], [-1], [9]], np.int32)
 ROWS = lax.ScatterDimensionNumbers((), (0,), (0,))

@@ -1,9 +1,8 @@
 """Compares the results of a random program as lanes, and in the body of a loop, with those under `jax.vmap`."""
 
-from __future__ import annotations
-
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,13 +11,8 @@ import numpy as np
 import qdtrace as qd
 from qdtrace.errors import QdError
 
-from .programs import gradient
+from .programs import Program, gradient
 from .steps import is_key
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .programs import Program
 
 WAYS = ("lanes", "gradient", "inside", "body")
 RTOL = {"float16": 2e-2, "bfloat16": 5e-2, "float32": 2e-4, "complex64": 2e-4, "float64": 1e-6, "complex128": 1e-6}

@@ -1,8 +1,7 @@
 """Steps with control flow and random numbers: loops of any number of trips, whose state is any tree, also of keys."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +10,6 @@ from jax import lax
 
 from .calls import call
 from .steps import STEPS, Draw, Step, is_key, is_number, tame, whole
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def mixed(x: Any, extra: Any) -> Any:

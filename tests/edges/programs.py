@@ -1,10 +1,9 @@
 """Random programs: steps on arguments that lanes have of their own or share, in trees with nothing in some places."""
 
-from __future__ import annotations
-
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +11,6 @@ import numpy as np
 
 from .flow import ALL
 from .steps import DTYPES, SHAPES, Draw, Step, is_key
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 LANES = (3, 3, 3, 1, 5, 0)
 MOST = 700

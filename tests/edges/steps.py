@@ -4,18 +4,14 @@ A step is drawn for values that a program has so far. What JAX itself refuses fo
 so a draw need not ask whether an axis has elements, or whether an operation knows a dtype.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SHAPES = ((), (), (0,), (1,), (3,), (4, 0), (0, 3), (2, 3), (1, 0, 2), (2, 1, 2), (19,), (9, 0, 3), (10, 30))
 DTYPES = (

@@ -1,7 +1,5 @@
 """Nothing of JAX's crashes in lanes and bodies: what random programs give there is JAX's, or a refusal known here."""
 
-from __future__ import annotations
-
 import re
 
 import jax

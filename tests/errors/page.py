@@ -1,7 +1,5 @@
 """The programs of docs/errors.md and what each is told: those that fail are fenced as `py`, the others as `python`."""
 
-from __future__ import annotations
-
 import linecache
 import re
 import warnings

@@ -1,21 +1,16 @@
 """Errors that a user causes show the user's frames alone, whatever transformation the call stands in."""
 
-from __future__ import annotations
-
 import linecache
 import re
 import subprocess
 import sys
 import traceback
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import jax
 import pytest
 
 import qdtrace as qd
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HEAD = """\
 import functools

@@ -1,7 +1,5 @@
 """In a notebook the place of an error is a cell."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

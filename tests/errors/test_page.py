@@ -1,7 +1,5 @@
 """The page of errors is true: each program gives the message below it, each fix runs, each class is there."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """A terminal shows progress while compiling takes long, and nothing but a terminal shows it."""
 
-from __future__ import annotations
-
 import os
 import pty
 import re

@@ -1,7 +1,5 @@
 """A terminal shows the user's frames and one message for an uncaught error."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,20 +1,14 @@
 """Programs whose tasks are made by Triton where it can make them, and by LLVM where it refuses."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 from unittest import mock
 
 from lowering.gpu.emission import Emission
 from lowering.triton.choice import Choice
+from qdtrace.config import Options
 from qdtrace.errors import BackendError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from qdtrace.config import Options
-    from qdtrace.ir.program import Task
+from qdtrace.ir.program import Task
 
 
 @contextmanager

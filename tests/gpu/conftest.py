@@ -1,14 +1,10 @@
 """Fixtures that choose a platform and place the arrays of a test on it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @pytest.fixture(params=["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])

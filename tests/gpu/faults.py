@@ -1,19 +1,15 @@
 """Programs that are right for some indices and have a fault for others, and what `debug=True` says of it then."""
 
-from __future__ import annotations
-
 import inspect
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 import qdtrace as qd
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 X = np.array([0.5, 2.0, 1.5, 4.0], np.float32)
 ORDER = np.array([2, 0, 3, 1], np.int32)

@@ -1,7 +1,5 @@
 """Programs on a fake device: what a call enqueues, what it computes, what it says."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from unittest.mock import Mock
 

@@ -1,11 +1,10 @@
 """`debug=True` for arrays of a processor and of a GPU: each fault is an error with the user's line, what is right is
 computed, and a failure leaves nothing behind."""
 
-from __future__ import annotations
-
 import itertools
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +14,6 @@ import pytest
 import qdtrace as qd
 from qdtrace.compose import debug
 from tests.gpu.faults import FAULTS, FUEL, NANS, RACES, Fault, X, mixed, passing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 
 def _summed(f: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,11 +1,11 @@
 """Calls of `debug=True`, from arguments to the end of the process: any dtype and shape, any thread, several devices."""
 
-from __future__ import annotations
-
 import os
+import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,10 +16,6 @@ import qdtrace as qd
 from qdtrace.trace import hooks
 from tests import fresh
 from tests.gpu.faults import ORDER, X, read
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Callable
 
 DTYPES = ("bool", "int8", "uint8", "int16", "uint32", "int32", "float16", "bfloat16", "float32")
 WIDE = ("int64", "uint64", "float64")

@@ -1,22 +1,18 @@
 """Times of launches on a device, by events around them; kernels have the names of their tasks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
 import pytest
 
+from qdtrace.ir.program import Program
 from qdtrace.launches import Listening
+from qdtrace.profile_table import Row
 from qdtrace.profiling import _rows
 from tests.gpu.fake import FakeDriver, fake_backend
 from tests.runtime.programs import chain, total, uncached
-
-if TYPE_CHECKING:
-    from qdtrace.ir.program import Program
-    from qdtrace.profile_table import Row
 
 OPTIONS = uncached(block_dim=4, fuse_tasks="off")
 

@@ -1,7 +1,5 @@
 """Failed checks on a device: the words that kernels store to, and who raises what they say."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import threading

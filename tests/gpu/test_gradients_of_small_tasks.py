@@ -1,11 +1,10 @@
 """Gradients of functions of many small loops: series of tasks in one launch, with buffers in memory of the block, sums,
 loops that load ahead and loops of unknown length among them; against the same steps as array operations of JAX."""
 
-from __future__ import annotations
-
 import random
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from unittest import mock
 
 import jax
@@ -14,12 +13,7 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
-from tests.gpu.fake import Launched, fake_backend
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.gpu.fake import FakeDriver
+from tests.gpu.fake import FakeDriver, Launched, fake_backend
 
 SIZES = (1, 3, 31, 33, 40)
 SOME = (0, 4)

@@ -1,7 +1,5 @@
 """The launcher without XLA: a call frame made by hand."""
 
-from __future__ import annotations
-
 import ctypes
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every kind of GPU that code is made for has a backend of its name, so that `lower(..., target=kind)` finds it."""
 
-from __future__ import annotations
-
 import pytest
 
 from lowering.simt.devices import KINDS, device

@@ -1,7 +1,5 @@
 """Rows of three floats that get a fourth on GPUs that add vectors to memory."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,13 +1,11 @@
 """Random programs of many tasks as whole calls, on a fake device and on a real one, against the interpreter; also with
 failing checks."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import re
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +14,7 @@ import pytest
 
 import qdtrace as qd
 import qdtrace.backend
+from lowering.gpu.backend import GpuBackend
 from lowering.tables import FAILURE_BITS
 from qdtrace.analysis.machine import GPU
 from qdtrace.config import Options
@@ -32,11 +31,6 @@ from tests.differential.task_programs import random_case
 from tests.gpu.both_emitters import triton_where_it_can
 from tests.gpu.fake import fake_backend
 from tests.runtime.programs import uncached
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from lowering.gpu.backend import GpuBackend
 
 MORE = [pytest.param(seed, marks=pytest.mark.gpu) for seed in range(200, 280)]
 ZEROS = Tolerance(signed_zeros=False)

@@ -1,9 +1,7 @@
 """Sums of floats on a GPU with `deterministic=True`: the same bits in any order of iterations, and rounded once."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,13 +13,11 @@ from qdtrace.errors import BackendError
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.parser import parse_program
 from qdtrace.ir.printer import print_program
+from qdtrace.ir.program import Program
 from qdtrace.ir.types import DType
 from qdtrace.ir.verify import verify_program
 from tests.gpu.fake import fake_backend
 from tests.runtime.programs import uncached
-
-if TYPE_CHECKING:
-    from qdtrace.ir.program import Program
 
 BINS, VALUES = 5, 400
 LIMITS = GPU.accumulation

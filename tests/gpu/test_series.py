@@ -1,8 +1,5 @@
 """Small tasks that one block runs in one kernel: what is launched and computed, and which tasks stay alone."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +11,7 @@ from lowering.cuda.ptxas import assemblers
 from lowering.gpu import block_memory as block_memory_module
 from lowering.gpu.block_memory import block_memory, held_in_blocks
 from lowering.gpu.commands import BLOCK, filled_before
-from lowering.runtime.layout import plan_layout
+from lowering.runtime.layout import Layout, plan_layout
 from lowering.simt import series
 from lowering.simt.assembly import assembly
 from lowering.simt.devices import device
@@ -22,18 +19,15 @@ from lowering.simt.emit_series import emit_series
 from lowering.simt.plan import plan_in_series
 from lowering.simt.series import Filling, Series, find_series, why_alone
 from qdtrace.analysis.machine import GPU
+from qdtrace.config import Options
 from qdtrace.errors import BackendError
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.parser import parse_program
+from qdtrace.ir.program import Program, Task, Var
 from qdtrace.stats import stats
 from tests.differential.compare import compare
 from tests.gpu.fake import FakeDriver, Launched, fake_backend
 from tests.runtime.programs import chain, total, uncached
-
-if TYPE_CHECKING:
-    from lowering.runtime.layout import Layout
-    from qdtrace.config import Options
-    from qdtrace.ir.program import Program, Task, Var
 
 OPTIONS = uncached(block_dim=4, fast_math=False)
 

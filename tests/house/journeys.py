@@ -8,8 +8,6 @@ is a stay on a higher floor than the stay before. A call that is compiled hands 
 With a NAME, prints the stays of that journey.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -17,16 +15,14 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import CodeType, FrameType
+from typing import Any
 
 from .tables import ROOT, ROOTS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import CodeType, FrameType
 
 FOLDERS = tuple(f"{ROOT / root}{os.sep}" for root in ROOTS)
 DRIVERS = ("qdtrace/passes/base.py", "qdtrace/passes/pipelines.py")

@@ -2,8 +2,6 @@
 into sizes.txt, which `test_sizes` holds. A number falls by itself; who raises one writes it and says why.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from functools import cache

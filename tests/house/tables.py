@@ -1,7 +1,5 @@
 """`python -m tests.house.tables`: writes who imports a package into the table at the head of its README."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import re

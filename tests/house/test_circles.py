@@ -1,7 +1,5 @@
 """Modules form no circle: whoever reads one file can read what it needs first."""
 
-from __future__ import annotations
-
 from graphlib import TopologicalSorter
 from pathlib import Path
 

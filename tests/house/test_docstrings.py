@@ -1,7 +1,5 @@
 """Every public name says what it takes and shows a program, which runs."""
 
-from __future__ import annotations
-
 import doctest
 import inspect
 import operator

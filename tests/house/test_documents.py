@@ -1,7 +1,5 @@
 """Examples in the documents run and give the results shown."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """House rules that hold for every file: size, finished work, no traces of one machine."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`import qdtrace` loads no module that is needed only once a function is traced."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """What documents name of the tree is there: modules, what is in them, designs by number."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Faults that `python -m tests.power` puts back have their places in the tree."""
 
-from __future__ import annotations
-
 from tests.power.catalogue import ROOT, all_faults
 
 

@@ -1,7 +1,5 @@
 """Docstrings can be read alone: none begins like a fragment that leans on its neighbours (HACKING, "Prose")."""
 
-from __future__ import annotations
-
 import ast
 import re
 

@@ -1,13 +1,12 @@
 """The default run's sample of a matrix is small, and the same in every process."""
 
-from __future__ import annotations
-
 import ctypes
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import groupby, product
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -36,9 +35,6 @@ from tests.selection import (
     repeated,
     slow_ones,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 DTYPES = ("f32", "f64", "i32", "u8")
 ANSWER = "define i32 @answer() {\n  ret i32 42\n}\n"

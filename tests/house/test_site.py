@@ -1,7 +1,5 @@
 """docs/hooks.py and docs/doctests.py turn the sources of the site into its pages and tests."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 from pathlib import Path

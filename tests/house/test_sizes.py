@@ -1,8 +1,6 @@
 """A package grows by decision: its lines of code, and other numbers that are to fall, stand in sizes.txt; more than 2 %
 above fails."""
 
-from __future__ import annotations
-
 import pytest
 
 from .journeys import counted

@@ -1,7 +1,5 @@
 """A way in: the spine stays short enough to be read first, and every package says who uses it, and for what."""
 
-from __future__ import annotations
-
 import importlib
 import re
 

@@ -1,7 +1,5 @@
 """Programs people write, over any implementation of the tracing API (the first argument)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -5,8 +5,6 @@ different values, on operands that tell the values apart.
 needs cases here.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -5,10 +5,9 @@ slice, in a branch, by an inner loop, or not at all. Values are whole numbers th
 is linear in the arguments, so NumPy's values and differences are exact.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,9 +15,6 @@ import numpy as np
 from jax import lax
 
 import qdtrace as qd
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 SIZES = (*range(1, 31), 64, 256, 257, 300)
 CHANGES = (

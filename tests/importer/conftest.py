@@ -1,7 +1,5 @@
 """The oracle of these tests is XLA without optimisation."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.oracle import optimisation

@@ -1,7 +1,5 @@
 """The tracing API in plain Python on NumPy arrays: what a program means, iteration by iteration."""
 
-from __future__ import annotations
-
 import builtins
 from itertools import product
 from typing import Any, Self

@@ -4,8 +4,6 @@ dtypes, directions, constants of every dtype.
 All numbers are small integers, also in floats and complex numbers, so results are exact in any order of evaluation.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Imports a JAX function of one element into a program over a batch and evaluates it with the reference interpreter."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Runs a traced function: array code by JAX, each outermost `qd.range` as a program on the reference interpreter."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

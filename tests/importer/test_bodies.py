@@ -1,7 +1,5 @@
 """Whole programs: traced, imported and interpreted, against the same Python run eagerly on NumPy buffers."""
 
-from __future__ import annotations
-
 import functools
 
 import jax

@@ -1,7 +1,5 @@
 """Called functions are imported by reference: once for operands of a kind, and every use means the same."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

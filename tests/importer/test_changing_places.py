@@ -1,9 +1,8 @@
 """Loops whose carried arrays change places: values and both derivatives against NumPy, and single cases of aliases."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +14,6 @@ import qdtrace as qd
 from tests.importer.changing_places import Cells, Exchange, Lax, arguments, as_lane, by_numpy, drawn_exchange
 from tests.importer.harness import check
 from tests.selection import drawn
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 LANES = 3
 WAYS = ("value", "jvp", "vjp", "vmap")

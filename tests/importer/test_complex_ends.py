@@ -1,9 +1,8 @@
 """Complex functions of zeros, infinities and NaN in each part give numbers, infinities and NaN where JAX does."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +11,6 @@ import pytest
 from jax import lax
 
 import qdtrace as qd
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 PARTS = (0.0, -0.0, 1.0, -1.0, 2.5, 1e-15, 1e15, np.inf, -np.inf, np.nan)
 ONE: dict[str, Callable[..., Any]] = {

@@ -1,7 +1,5 @@
 """lax control flow against JAX, and the form of the graph that comes out."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

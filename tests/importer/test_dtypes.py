@@ -1,7 +1,5 @@
 """Every function of the table with every dtype that JAX takes there: JAX's values, or one of the refusals listed."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Eigenvalues, eigenvectors and Schur forms of matrices that are not Hermitian."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

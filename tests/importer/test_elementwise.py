@@ -1,7 +1,5 @@
 """Elementwise primitives against JAX."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

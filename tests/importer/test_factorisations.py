@@ -1,7 +1,5 @@
 """Packed factorisations against LAPACK, as JAX calls it; complex matrices; tridiagonal systems."""
 
-from __future__ import annotations
-
 import importlib
 
 import jax

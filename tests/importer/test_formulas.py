@@ -1,7 +1,5 @@
 """Elementwise chains over arrays in memory are one loop, and what is read for the last time is written over."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

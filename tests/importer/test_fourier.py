@@ -1,7 +1,5 @@
 """Fourier transforms of one lane against NumPy in double precision."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """Random functions of small arrays: the imported graph against jax.vmap, and the machine code of `qd.vmap`."""
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Incomplete gamma and beta functions, gamma samples, polygamma and zeta; against JAX, and mpmath where JAX is poor."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import mpmath

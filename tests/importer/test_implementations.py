@@ -1,7 +1,5 @@
 """Primitives that another package defines are imported by their implementation."""
 
-from __future__ import annotations
-
 import functools
 
 import jax

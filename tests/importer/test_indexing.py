@@ -1,7 +1,5 @@
 """Traced indices against JAX: every bounds mode, out of bounds on both sides, as scalars and in private memory."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """Arrays of random keys, as lanes and loops have them: split, put in another order, made anew, drawn from."""
 
-from __future__ import annotations
-
 import random
 
 import jax

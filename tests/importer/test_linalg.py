@@ -1,7 +1,5 @@
 """Small dense linear algebra against NumPy in double precision."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg as jsl

@@ -1,7 +1,5 @@
 """Nested loops, conditions, jumps, cells, buffers and atomics: against plain Python on NumPy arrays."""
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 import numpy as np
 import pytest

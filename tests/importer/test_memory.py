@@ -1,7 +1,5 @@
 """Values above the scalar budget: private memory, loops, limits."""
 
-from __future__ import annotations
-
 import re
 
 import jax

@@ -1,8 +1,7 @@
 """Sums and products of f16 and bf16 elements in a lane: as near to f64 as XLA's, which joins them in f32."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +10,6 @@ import pytest
 from jax import lax
 
 import qdtrace as qd
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 LANES, N = 32, 24
 

@@ -1,8 +1,7 @@
 """Arrays without elements in lanes: results of every family of operations, indices into them, what is made of them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +10,6 @@ import pytest
 from jax import lax
 
 import qdtrace as qd
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 X = jnp.array([0.2, 0.7, 1.3])
 NOWHERE = np.zeros(0, np.int32)

@@ -1,8 +1,6 @@
 """Every parameter of every JAX primitive with an import rule: read by the rule, or refused when it is not what the
 rule assumes, or named with the reason why no value depends on it."""
 
-from __future__ import annotations
-
 import dis
 import functools
 import inspect

@@ -1,7 +1,5 @@
 """jax.random inside a body gives the bits that JAX gives."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

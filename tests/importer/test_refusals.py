@@ -1,7 +1,5 @@
 """Primitives that cannot be imported are refused with the rule, the user's line and the fix; and can be taught."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import sysconfig

@@ -1,7 +1,5 @@
 """Sorts of lines that are too long for networks are stable, whatever dtypes, keys and operands they have."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -1,7 +1,5 @@
 """Structure, reductions, contraction and sorting against JAX: as scalars, and in private memory."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """Views of arrays in memory: an update in place waits for those that still read, and for nobody else."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """Reductions over windows, their derivatives, and convolutions."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

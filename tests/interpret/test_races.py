@@ -1,7 +1,5 @@
 """The race detector: what races, what does not, and what it says."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Programs under the reference interpreter: control flow, memory, bounds, orders and fuel."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

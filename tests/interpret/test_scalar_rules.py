@@ -1,7 +1,5 @@
 """Scalar primitives against NumPy, Python integers, `math` and mpmath."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

@@ -1,15 +1,9 @@
 """Equality of graphs up to the names of variables, programs and tasks, and up to source lines."""
 
-from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from qdtrace.ir.program import Block, Eqn, Program, Task, Var
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from qdtrace.ir.program import Atom
+from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var
 
 
 def programs_equal(a: Program, b: Program) -> bool:

@@ -1,7 +1,5 @@
 """Loops that the builder writes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

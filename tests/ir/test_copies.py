@@ -1,7 +1,5 @@
 """The task that copies a reference."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

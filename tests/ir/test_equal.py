@@ -1,7 +1,5 @@
 """Equality up to names: what is the same and what is not."""
 
-from __future__ import annotations
-
 import pytest
 
 from qdtrace.ir.parser import parse_program

@@ -1,9 +1,8 @@
 """Facts of primitives, and what is made of them."""
 
-from __future__ import annotations
-
 import itertools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,9 +17,6 @@ from qdtrace.ir.program import is_global, is_local, literal
 from qdtrace.ir.type_rules import ACCUM_OPS, IrTypeError
 from qdtrace.ir.types import BOOL, DType, ScalarType
 from tests.differential.values import FLOATS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 BITWISE = ("and", "or", "xor")
 FLAGS = (

@@ -1,9 +1,6 @@
 """The walk that rebuilds graphs, copies of equations, and carries."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,16 +8,13 @@ from qdtrace.errors import Loc
 from qdtrace.ir.carries import Carry, carries_of, with_carries
 from qdtrace.ir.parser import parse_program
 from qdtrace.ir.printer import print_program
-from qdtrace.ir.program import Var, literal
+from qdtrace.ir.program import Block, Eqn, Program, Var, literal
 from qdtrace.ir.rebuild import Copier, Rebuilder
 from qdtrace.ir.types import DType
 from qdtrace.ir.verify import verify_program
 from qdtrace.ir.walk import blocks_of, bound_in_block, is_innermost, walk_all, walk_inside, walk_nested
 from tests.differential.task_programs import random_case
 from tests.ir.equal import programs_equal, tasks_equal
-
-if TYPE_CHECKING:
-    from qdtrace.ir.program import Block, Eqn, Program
 
 NESTED = """
 program p(x: ref[f32,8], n: ref[i32])

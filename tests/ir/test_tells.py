@@ -1,7 +1,5 @@
 """`tell` as records in memory, as text, and left out."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The text form: what is printed, what is read back, and what is refused with line and column."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The verifier: what it accepts and the whole text of what it refuses."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

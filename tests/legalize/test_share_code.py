@@ -1,9 +1,6 @@
 """Tasks that differ in constants only: which constants move, that the tasks are equal then, and that results stay."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -11,14 +8,12 @@ import pytest
 from lowering.legalize.share_code import LIFT_LIMIT, SharedCode, share_code
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.printer import print_program, print_task
+from qdtrace.ir.program import Program
 from qdtrace.ir.verify import verify_program
 from qdtrace.stats import stats
 from tests.ir.equal import programs_equal
 from tests.passes.harness import arguments, parsed
 from tests.runtime.programs import compiled
-
-if TYPE_CHECKING:
-    from qdtrace.ir.program import Program
 
 TASK = """\
   range_for i in 0:i32 : {count}:i32

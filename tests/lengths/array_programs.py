@@ -1,17 +1,13 @@
 """Functions with array code of JAX between loops: what a user writes before, between and behind loops."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 import qdtrace as qd
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def halved(x: Any) -> Any:

@@ -1,18 +1,14 @@
 """Random functions of arrays whose lengths are not fixed: loops over all of them, over parts, and by index arrays."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 import qdtrace as qd
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Task = Callable[[Any, Any, Any, Any], None]
+Task = Callable[[Any, Any, Any, Any], None]
 
 
 def function_of(seed: int) -> Callable[..., Any]:

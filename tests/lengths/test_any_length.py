@@ -1,7 +1,5 @@
 """`qd.jit(sizes="any")`: one program for all lengths, equal to the programs of each length bit by bit."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import warnings

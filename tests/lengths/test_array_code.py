@@ -1,7 +1,5 @@
 """Array code of JAX between loops: one program for all lengths, of values and gradients."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -1,13 +1,12 @@
 """Code to which a recorded length is no int: `type(n)`, `jax.tree`. What runs has to be what a plain number gives."""
 
-from __future__ import annotations
-
 import builtins
 import dataclasses
 import fractions
 import statistics
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +14,6 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @dataclasses.dataclass

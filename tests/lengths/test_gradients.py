@@ -1,7 +1,5 @@
 """Gradients of `qd.jit(sizes="any")`, taken directly: one program of adjoints for all lengths."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`jax.vmap` of `qd.jit(sizes="any")`, called directly: one program for all numbers of elements."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,13 +1,12 @@
 """Lengths at which a function with `sizes="any"` is not traced: what Python does with lengths stays what it is."""
 
-from __future__ import annotations
-
 import copy
 import math
 import operator
 import pickle
+from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,9 +17,6 @@ import qdtrace as qd
 from qdtrace.trace.lengths import Length, Recording, recorded
 from tests.lengths.test_any_length import EXACT, added, met, ones, same_bits
 from tests.written import written
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 pytestmark = pytest.mark.cpu
 FIRST = (20, 31, 42, 45)

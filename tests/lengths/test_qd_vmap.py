@@ -1,7 +1,5 @@
 """`qd.vmap` in functions with `sizes="any"`: the number of elements is a length that nobody has to trace again."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Astrojax: satellites by SGP4, from their elements."""
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 import numpy as np
 from astrojax.sgp4.propagation import sgp4_init_jax, sgp4_propagate, sgp4_propagate_unified

@@ -1,7 +1,5 @@
 """Blackjax: chains of samplers, each lane its own: trees of NUTS end where a lane turns around."""
 
-from __future__ import annotations
-
 import blackjax
 import jax
 import jax.numpy as jnp

@@ -1,7 +1,5 @@
 """Diffrax: explicit, implicit and stochastic solvers, controllers, what is saved, events, adjoints."""
 
-from __future__ import annotations
-
 import diffrax as dfx
 import jax
 import jax.numpy as jnp

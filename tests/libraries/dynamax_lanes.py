@@ -1,7 +1,5 @@
 """Dynamax: filters of linear and nonlinear Gaussian models, and of hidden Markov models."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 from dynamax.hidden_markov_model.inference import hmm_filter, hmm_posterior_mode, hmm_smoother

@@ -1,7 +1,5 @@
 """Dynamiqs: quantum systems, whose states are complex: Schrödinger's and Lindblad's equations."""
 
-from __future__ import annotations
-
 import dynamiqs as dq
 import jax
 import jax.numpy as jnp

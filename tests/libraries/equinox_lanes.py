@@ -1,7 +1,5 @@
 """Equinox: networks, its loops, and what its filters leave in a jaxpr."""
 
-from __future__ import annotations
-
 import functools
 
 import equinox as eqx

@@ -1,7 +1,5 @@
 """Gymnax: environments and games, each lane with a policy of its own."""
 
-from __future__ import annotations
-
 import gymnax
 import jax
 import jax.numpy as jnp

@@ -1,7 +1,5 @@
 """Jaxoplanet: light curves of planets in front of stars, and Kepler's equation."""
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 from jaxoplanet.core.kepler import kepler
 from jaxoplanet.light_curves import limb_dark_light_curve

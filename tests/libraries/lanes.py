@@ -1,16 +1,12 @@
 """The programs of this folder: functions of one element, with arguments for a few lanes."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 LANES = 5
 MODULES = {

@@ -1,7 +1,5 @@
 """Lineax: every solver and operator, and derivatives through them."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import lineax as lx

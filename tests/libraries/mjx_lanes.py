@@ -1,7 +1,5 @@
 """MuJoCo's MJX: a body that falls on a plane, with joints and contacts."""
 
-from __future__ import annotations
-
 import functools
 
 import jax

@@ -1,7 +1,5 @@
 """Optimistix: root finding, least squares, minimisation, fixed points; derivatives through them."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import optimistix as optx

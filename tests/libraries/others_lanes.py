@@ -1,7 +1,5 @@
 """Quadax, Jaxopt, Interpax, and the solver of differential equations that JAX has."""
 
-from __future__ import annotations
-
 import interpax
 import jax
 import jax.numpy as jnp

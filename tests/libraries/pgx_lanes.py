@@ -1,7 +1,5 @@
 """Pgx: board games, each lane a game of its own that takes moves by chance."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import pgx

@@ -1,7 +1,5 @@
 """Qpax: quadratic programs by an interior-point method, each lane with its own number of iterations."""
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 import numpy as np
 import qpax

@@ -1,7 +1,5 @@
 """Ripple: gravitational waves of two black holes, as complex numbers of a range of frequencies."""
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 import numpy as np
 from ripplegw.waveforms.cbc.IMRPhenomD.IMRPhenomD import gen_IMRPhenomD_hphc

@@ -3,8 +3,6 @@
 Distributions of NumPyro, TensorFlow Probability and Distrax are not asked: they are in no extra of this package.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import diffrax as dfx

@@ -1,7 +1,5 @@
 """An error that a library raises while a program runs is the error of the call: its words, the user's line."""
 
-from __future__ import annotations
-
 import functools
 import re
 

@@ -4,22 +4,17 @@ Values and derivatives are those of `jax.vmap`, in single and in double precisio
 extra `fields`), or that this release of jax breaks, is skipped with the reason.
 """
 
-from __future__ import annotations
-
 import importlib
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
 import pytest
 
 import qdtrace as qd
-from tests.libraries.lanes import plain
+from tests.libraries.lanes import Lane, plain
 from tests.libraries.test_outside import NONE, derivative
-
-if TYPE_CHECKING:
-    from tests.libraries.lanes import Lane
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the packages
 

@@ -1,20 +1,14 @@
 """JAX's libraries under `qd.vmap`, unchanged: the same values as under `jax.vmap`, in double precision."""
 
-from __future__ import annotations
-
 import importlib
 import warnings
-from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
 import pytest
 
 import qdtrace as qd
-from tests.libraries.lanes import LONG, MODULES, SAMPLE, plain
-
-if TYPE_CHECKING:
-    from tests.libraries.lanes import Lane
+from tests.libraries.lanes import LONG, MODULES, SAMPLE, Lane, plain
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of the libraries
 

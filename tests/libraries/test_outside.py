@@ -3,12 +3,11 @@
 Inputs and results without derivatives (keys, numbers of steps) are left out.
 """
 
-from __future__ import annotations
-
 import importlib
 import re
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,12 +16,7 @@ import pytest
 
 import qdtrace as qd
 from tests import selection
-from tests.libraries.lanes import ALL, MODULES, SAMPLE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.libraries.lanes import Lane
+from tests.libraries.lanes import ALL, MODULES, SAMPLE, Lane
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of the libraries
 

@@ -1,7 +1,5 @@
 """The README's program with Diffrax is right."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import diffrax

@@ -1,7 +1,5 @@
 """Volax: prices of options, American ones among them, and their sensitivities."""
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 from volax import greek
 from volax.models import bjerksund_stensland_2002, black_scholes, crr_binomial

@@ -1,13 +1,8 @@
 """Reads the chip and the descriptor of each kernel from a linked code object of an AMD GPU."""
 
-from __future__ import annotations
-
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MACHINE = 224
 """ELF's number of AMD GPUs."""

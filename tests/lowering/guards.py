@@ -1,16 +1,12 @@
 """Memory of programs with known bytes on both sides of each array, so that a store beside one is seen."""
 
-from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
 from lowering.llvm.options import EmitOptions
 from qdtrace.ir.program import Program, Var, ref_type
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 GUARD = 0xA5
 GUARD_BYTES = 128

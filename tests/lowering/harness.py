@@ -1,11 +1,9 @@
 """Runs tasks through the emitter, LLVM's passes and its linker, without JAX, and compares with the reference."""
 
-from __future__ import annotations
-
 import ctypes
 import itertools
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -25,9 +23,6 @@ from qdtrace.ir.types import DType
 from tests.lowering.guards import GUARD, STRICT, guarded, guarded_memory, untouched
 from tests.lowering.kernels import execute_kernels
 from tests.lowering.on_gpu import gpu
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 TARGETS = Target.here()
 """Kinds of processors whose code this machine runs, the widest vectors first."""

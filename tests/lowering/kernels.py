@@ -4,18 +4,17 @@ There each thread of a block is a thread, and blocks come one after another. Wha
 the spelling of a few intrinsics; so its meaning is tested without one.
 """
 
-from __future__ import annotations
-
 import ctypes
 import itertools
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING
 
 import llvmlite.binding as llvm
 import numpy as np
 
+from lowering.llvm.options import EmitOptions
 from lowering.llvm.target import Target
 from lowering.runtime import compile
 from lowering.simt.devices import CUDA, Device
@@ -24,14 +23,9 @@ from lowering.tables import FAILURE_BITS
 from qdtrace.analysis.index.trips import trip_count
 from qdtrace.analysis.machine import GPU
 from qdtrace.ir.faults import checks_of, fault_of
+from qdtrace.ir.program import Program, Task, Var
 from tests.lowering.guards import GUARD, STRICT, guarded, guarded_memory, untouched
 from tests.lowering.on_gpu import gpu
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from lowering.llvm.options import EmitOptions
-    from qdtrace.ir.program import Program, Task, Var
 
 THREADS = 4
 """Of a block."""

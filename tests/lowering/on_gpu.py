@@ -1,28 +1,21 @@
 """Kernels on the GPU that JAX uses, where there is one: memory of the host is copied there, and back at the end."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import byref, c_size_t, c_uint, c_void_p
-from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
 
 from lowering.cuda.driver import CudaDriver
-from lowering.simt.devices import device
+from lowering.simt.code import Launch
+from lowering.simt.devices import Device, device
 from lowering.tables import CACHE_LINE, FIELD, round_up
 from qdtrace.analysis.index.trips import static_bounds
+from qdtrace.ir.program import Task
 from tests.lowering.guards import GUARD, GUARD_BYTES, guarded, untouched
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from lowering.simt.code import Launch
-    from lowering.simt.devices import Device
-    from qdtrace.ir.program import Task
 
 
 class Gpu(CudaDriver):

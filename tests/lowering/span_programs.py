@@ -1,7 +1,5 @@
 """Random tasks that walk over spans, in integers: sums have the same bits in any order."""
 
-from __future__ import annotations
-
 import numpy as np
 
 PARAMETERS = (

@@ -1,26 +1,19 @@
 """The place chosen for the sum of each accumulation, and the updates of a shared array that are made together."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from lowering.llvm.facts import TaskFacts
 from lowering.plan.sums import Part, Sums, Where, find_sums, in_turns
 from lowering.plan.update_groups import group_updates
-from lowering.simd.accumulation.plan import plan_accumulation
+from lowering.simd.accumulation.plan import AccumulationPlan, plan_accumulation
 from qdtrace.analysis.machine import CPU, AccumulationLimits
 from qdtrace.ir.builder import Builder, ref_var
 from qdtrace.ir.program import Task, Var, literal
 from qdtrace.ir.types import DType
 from tests.lowering.harness import branch, i32, task
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from lowering.simd.accumulation.plan import AccumulationPlan
 
 F32, I32 = DType.f32, DType.i32
 N = 1000

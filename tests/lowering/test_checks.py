@@ -1,7 +1,5 @@
 """Checks in machine code: where they are made, what they say, and that nothing outside is touched when one fails."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Clipped indices of code for one lane at a time: a branch in loops, the nearest element all the same."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,10 +1,9 @@
 """Code objects of AMD GPUs: linked without one, with a descriptor for each kernel, and no slow ways to memory."""
 
-from __future__ import annotations
-
 import functools
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +17,7 @@ from benchmarks.programs import BY_NAME
 from lowering.llvm.options import EmitOptions
 from lowering.simt import code_object as module
 from lowering.simt.assembly import assembly
+from lowering.simt.code import KernelCode
 from lowering.simt.devices import device
 from lowering.simt.emit import emit_kernels
 from qdtrace.errors import BackendError
@@ -25,11 +25,6 @@ from qdtrace.ir.parser import parse_program
 from qdtrace.ir.types import DType
 from tests.lowering import code_objects
 from tests.lowering.test_kernels import MANY, ROCM, SUM
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from lowering.simt.code import KernelCode
 
 FAST = EmitOptions(fast_math=True)
 _SLOW = re.compile(r"^\s+(flat_\w+)", re.MULTILINE)

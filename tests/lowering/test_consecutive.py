@@ -1,8 +1,7 @@
 """Loads that are contiguous but at borders: wrapped, clamped and chosen neighbours, in whole and in masked steps."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,9 +18,6 @@ from qdtrace.ir.program import Atom, Program, Var
 from qdtrace.ir.types import DType
 from tests.lowering.harness import agrees, branch, execute, f32, i32, same_bits, task
 from tests.selection import drawn
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SIZES = (1, 15, 16, 70, 257)
 EXAMPLES = settings(

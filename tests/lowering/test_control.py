@@ -1,7 +1,5 @@
 """Control flow: uniform and divergent, nested, with effects, on every target, at sizes around the lanes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

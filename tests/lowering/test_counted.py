@@ -1,9 +1,7 @@
 """Divergent `for` loops whose lanes count alike, and halves of the vectors that go on alone."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -15,9 +13,6 @@ from qdtrace.ir.builder import Builder, ref_var
 from qdtrace.ir.program import Program, Var, literal, ref_type
 from qdtrace.ir.types import DType
 from tests.lowering.harness import agrees, branch, f32, i32, loop, program, task
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 F32, I32 = DType.f32, DType.i32
 VECTORS = (4, 3, 6)

@@ -1,10 +1,7 @@
 """Latencies of the chains of operations in loops, and the number of vectors that run side by side to hide them."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -14,12 +11,10 @@ from lowering.llvm.target import Target
 from lowering.simd.critical_path import vectors_to_fill
 from lowering.simd.emit import emit_task
 from lowering.simd.plan import plan_task
+from lowering.simd.shape import Shape
 from qdtrace.analysis.uniformity import analyse_uniformity
 from qdtrace.ir.parser import parse_program
 from tests.lowering.harness import agrees
-
-if TYPE_CHECKING:
-    from lowering.simd.shape import Shape
 
 HEAD = "program p(x: ref[f32,64], y: ref[f32,64])\n  range_for i in 0:i32 : 64:i32\n    a: f32 = load x i\n"
 

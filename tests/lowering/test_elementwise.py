@@ -1,7 +1,5 @@
 """Every elementwise primitive, every dtype, every kind of target: bit for bit as the reference (without fast_math)."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

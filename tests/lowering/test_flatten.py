@@ -1,9 +1,6 @@
 """Nested divergent loops as one loop over the state of a lane."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -21,16 +18,14 @@ from qdtrace.errors import BoundsError
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.parser import parse_program
 from qdtrace.ir.printer import print_program
+from qdtrace.ir.program import Program
 from qdtrace.ir.verify import verify_program
 from tests.differential.compare import compare
+from tests.differential.corpus import Case
 from tests.differential.divergent import nested_programs, programs_in_steps, with_hint
 from tests.ir.equal import programs_equal
 from tests.lowering.harness import execute, same_bits
 from tests.selection import drawn
-
-if TYPE_CHECKING:
-    from qdtrace.ir.program import Program
-    from tests.differential.corpus import Case
 
 HEAD = """program p(n: ref[i32,70], x: ref[f32,9], y: ref[f32,70])
   range_for i in 0:i32 : 70:i32 {refill=true}

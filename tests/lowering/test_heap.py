@@ -1,7 +1,5 @@
 """Private memory larger than the stack of a thread."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Blocks of iterations as graphs: their text, and what interpreter and machine code get from them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

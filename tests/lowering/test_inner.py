@@ -1,7 +1,5 @@
 """Vectors along the inner loops of a task: random rows against the interpreter, and which loops and tasks run so."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

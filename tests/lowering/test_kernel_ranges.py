@@ -1,7 +1,5 @@
 """Ranges of kernels: those that end where their dtype does, and those whose bounds the task itself changes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Kernels of GPUs: what they compute, run on the host; what is launched; and that code generators take them."""
 
-from __future__ import annotations
-
 import random
 import re
 from dataclasses import replace

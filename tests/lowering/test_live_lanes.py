@@ -1,9 +1,6 @@
 """Lanes that are still in a divergent loop: masks, or numbers of 32 bits where LLVM would pack masks."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -11,10 +8,8 @@ import pytest
 from lowering.llvm.target import Target
 from lowering.simd.emit import emit_task
 from qdtrace.ir.parser import parse_program
+from qdtrace.ir.program import Program
 from tests.lowering.harness import agrees
-
-if TYPE_CHECKING:
-    from qdtrace.ir.program import Program
 
 N = 37
 

@@ -1,7 +1,5 @@
 """Loops of GPUs that load ahead: what they compute, in which order they fail, and which loops stay."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Long modules of NVIDIA's GPUs, whose instructions LLVM selects at once."""
 
-from __future__ import annotations
-
 import pytest
 
 from lowering.llvm.options import EmitOptions

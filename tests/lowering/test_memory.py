@@ -1,11 +1,8 @@
 """Addresses, gathers and scatters, private memory, accumulations and atomics."""
 
-from __future__ import annotations
-
 import ctypes
 import re
 import threading
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -15,13 +12,10 @@ from lowering.llvm.target import Target
 from lowering.simd.emit import emit_task
 from qdtrace.ir.builder import Builder, ref_var
 from qdtrace.ir.parser import parse_program
-from qdtrace.ir.program import literal
+from qdtrace.ir.program import Var, literal
 from qdtrace.ir.types import DType
 from tests.lowering.harness import TARGETS, Kernel, agrees, branch, execute, f32, i32, loop, program, runnable, task
 from tests.lowering.test_control import arguments, buffers, check
-
-if TYPE_CHECKING:
-    from qdtrace.ir.program import Var
 
 F32, I32, BOOL = DType.f32, DType.i32, DType.bool
 N = 37

@@ -1,7 +1,5 @@
 """Lanes access elements of 8 and 16 bits one by one, without branches, as no processor gathers or scatters them."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sine and cosine of one angle in kernels of GPUs: one call of one function."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from lowering.simt.devices import device

@@ -1,9 +1,6 @@
 """The choice between lanes of vectors and one lane at a time, in scalar code."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -14,10 +11,8 @@ from lowering.simd.emit import emit_task
 from lowering.simd.plan import plan_task
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.parser import parse_program
+from qdtrace.ir.program import Program
 from tests.lowering.harness import execute, same_bits
-
-if TYPE_CHECKING:
-    from qdtrace.ir.program import Program
 
 WALK = """
 program p(first: ref[i32,63], weight: ref[f32,63x4], q: ref[f32,100], out: ref[f32,100])

@@ -3,8 +3,6 @@
 The programs have private memory, which keeps lane refill away.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,9 +1,6 @@
 """Sums of outer products by tiles: every size, order and mask gives what the reference gives."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -13,13 +10,10 @@ from lowering.simd import emit
 from lowering.simd.accumulation.outer_products import outer_products
 from lowering.simd.emit import emit_task
 from qdtrace.ir.builder import Builder, ref_var
-from qdtrace.ir.program import Literal, literal
+from qdtrace.ir.program import Atom, Literal, Program, Var, literal
 from qdtrace.ir.types import DType
 from tests.lowering.harness import agrees, branch, f32, i32, loop, program, task, while_loop
 from tests.selection import drawn
-
-if TYPE_CHECKING:
-    from qdtrace.ir.program import Atom, Program, Var
 
 N = 77
 

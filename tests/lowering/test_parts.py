@@ -1,10 +1,7 @@
 """Long functions in parts: which stretches, and programs cut as often as it goes."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -19,6 +16,7 @@ from lowering.simd.emit import emit_task
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.builder import Builder, ref_var
 from qdtrace.ir.primitives import IF
+from qdtrace.ir.program import Eqn, Program, Var
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import DType
 from tests.differential.compare import compare
@@ -28,9 +26,6 @@ from tests.differential.programs import programs
 from tests.lowering.harness import agrees, branch, execute, f32, i32, loop, program, task, while_loop
 from tests.lowering.test_refill import rows, trips
 from tests.selection import drawn
-
-if TYPE_CHECKING:
-    from qdtrace.ir.program import Eqn, Program, Var
 
 
 @pytest.fixture

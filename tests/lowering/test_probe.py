@@ -1,29 +1,22 @@
 """The task that measures trips of a loop: a rewrite that the interpreter runs."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from lowering.simd.divergence.probe import probe_task
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.builder import ref_var
 from qdtrace.ir.parser import parse_program
 from qdtrace.ir.printer import print_program
+from qdtrace.ir.program import Program
 from qdtrace.ir.types import DType
 from qdtrace.ir.verify import verify_program
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from qdtrace.ir.program import Program
-
-    Measure = Callable[[NDArray[np.int32]], NDArray[np.int64]]
+Measure = Callable[[NDArray[np.int32]], NDArray[np.int64]]
 
 N = 40
 FOR = f"""program p(n: ref[i32,{N}], y: ref[f32,{N}])

@@ -1,8 +1,7 @@
 """Quotients: a rounding more than the division at most, and the class and sign of its result for every operand."""
 
-from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -13,9 +12,6 @@ from qdtrace.ir.program import Program, Var, literal
 from qdtrace.ir.types import DType
 from tests.differential.compare import distance
 from tests.lowering.harness import TARGETS, branch, execute, i32, loop, program, serial, task, while_loop
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 FAST = EmitOptions(fast_math=True)
 ULPS = 2

@@ -1,8 +1,5 @@
 """Arrays of records: whole records move by contiguous vectors, in every order of loads and stores."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -11,12 +8,10 @@ from lowering.llvm.options import EmitOptions
 from lowering.llvm.target import Target
 from lowering.simd.emit import emit_task
 from qdtrace.ir.builder import Builder, ref_var
+from qdtrace.ir.program import Literal, Program, Var
 from qdtrace.ir.types import DType
 from tests.lowering.harness import TARGETS, agrees, branch, f32, i32, loop, program, task
 from tests.selection import drawn
-
-if TYPE_CHECKING:
-    from qdtrace.ir.program import Literal, Program, Var
 
 F32, I32 = DType.f32, DType.i32
 N = 37

@@ -1,8 +1,7 @@
 """Reductions into few places: what they are, that they agree with the reference, and that order does not matter."""
 
-from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from lowering.simd.emit import emit_task
 from qdtrace.analysis.machine import CPU
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.builder import Builder, ref_var
-from qdtrace.ir.program import literal
+from qdtrace.ir.program import Program, Var, literal
 from qdtrace.ir.types import DType
 from tests.lowering.harness import (
     TARGETS,
@@ -28,11 +27,6 @@ from tests.lowering.harness import (
     task,
     while_loop,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from qdtrace.ir.program import Program, Var
 
 F32, I32, I64 = DType.f32, DType.i32, DType.i64
 N = 301

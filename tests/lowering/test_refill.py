@@ -1,9 +1,6 @@
 """Lane refill: lanes that take the next element when theirs has left the loop."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -12,10 +9,8 @@ from lowering.llvm.target import Target
 from lowering.simd.emit import emit_task
 from qdtrace.ir.parser import parse_program
 from qdtrace.ir.printer import print_program
+from qdtrace.ir.program import Program
 from tests.lowering.harness import STRICT, agrees, execute
-
-if TYPE_CHECKING:
-    from qdtrace.ir.program import Program
 
 N = 101
 YES, NO = " {refill=true}", " {refill=false}"

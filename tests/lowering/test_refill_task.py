@@ -1,9 +1,6 @@
 """The task of lanes that take further elements: a rewrite that the interpreter runs as one lane."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -18,11 +15,9 @@ from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.builder import ref_var
 from qdtrace.ir.parser import parse_program
 from qdtrace.ir.printer import print_program
+from qdtrace.ir.program import Program
 from qdtrace.ir.types import DType
 from qdtrace.ir.verify import verify_program
-
-if TYPE_CHECKING:
-    from qdtrace.ir.program import Program
 
 N = 24
 WHILE = f"""program p(x: ref[f32,{N}], s: ref[f32], n: ref[i32,{N}], y: ref[f32,{N}], z: ref[i32,2])

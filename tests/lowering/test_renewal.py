@@ -1,9 +1,6 @@
 """References that a task overwrites whole may have their old content elsewhere; what it reads back, or writes in part,
 may not."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -13,10 +10,8 @@ from lowering.runtime.layout import Place, plan_layout
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir import memory
 from qdtrace.ir.parser import parse_program
+from qdtrace.ir.program import Program
 from tests.runtime.programs import compiled
-
-if TYPE_CHECKING:
-    from qdtrace.ir.program import Program
 
 SQUARE = """\
   range_for i in 0:i32 : 8:i32

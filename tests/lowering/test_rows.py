@@ -1,7 +1,5 @@
 """Tasks over products of ranges keep to rows: contiguous access beside the diagonal, no division per lane."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The text of a task is that of its graph: it does not depend on where objects are in memory."""
 
-from __future__ import annotations
-
 import pytest
 
 from lowering.backend import CpuBackend

@@ -1,7 +1,5 @@
 """Floats that become integers, around the limits of each integer dtype, and remainders by powers of two."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

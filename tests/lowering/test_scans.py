@@ -1,20 +1,14 @@
 """The order of a loop's equations around its running sums, against the definition: always the first that is ready."""
 
-from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
 from lowering.simd.inner.scans import scheduled
 from qdtrace.ir.parser import parse_program
 from qdtrace.ir.primitives import LOAD
-from qdtrace.ir.program import Eqn, Var
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from qdtrace.ir.program import Block
+from qdtrace.ir.program import Block, Eqn, Var
 
 HEADER = """program p(x: ref[f32,9], y: ref[f32,9])
   range_for i in 0:i32 : 1:i32

@@ -1,7 +1,5 @@
 """Choices between scalar floats by several comparisons, in tasks that run one lane at a time."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,11 +1,9 @@
 """The lowering that all machines share makes a device function of a task: one thread per iteration, no masks."""
 
-from __future__ import annotations
-
 import ctypes
 import re
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -19,11 +17,7 @@ from lowering.llvm.target import Target, optimise
 from lowering.llvm.text import Module, Text
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.parser import parse_program
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from qdtrace.ir.program import Eqn, Task
+from qdtrace.ir.program import Eqn, Task
 
 HALVE = """program p(x: ref[f32,64], n: ref[i32,64], y: ref[f32,64])
   range_for i in 0:i32 : 64:i32

@@ -1,9 +1,6 @@
 """Elementary functions of vectors side by side: one call serves several, and gives what a call for each gives."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -13,11 +10,9 @@ from lowering.llvm.options import EmitOptions
 from lowering.llvm.target import Target
 from lowering.simd.emit import emit_task
 from qdtrace.ir.parser import parse_program
+from qdtrace.ir.program import Program
 from qdtrace.ir.types import DType
 from tests.lowering.harness import Kernel, run_kernels, same_bits
-
-if TYPE_CHECKING:
-    from qdtrace.ir.program import Program
 
 N = 83
 

@@ -1,9 +1,7 @@
 """States of walks kept at the positions of their spans: gradients of rows with a recurrence, in blocks of a GPU."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -19,15 +17,11 @@ from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.parser import parse_program
 from qdtrace.ir.primitives import CELL
 from qdtrace.ir.printer import print_program, print_task
+from qdtrace.ir.program import Program
 from tests.lowering.guards import STRICT, guarded_memory, untouched
 from tests.lowering.harness import same_bits
 from tests.lowering.kernels import Kernels, host_device
 from tests.lowering.test_spans import FAR, KINDS, spans
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from qdtrace.ir.program import Program
 
 THREADS = 16
 

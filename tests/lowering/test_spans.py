@@ -1,9 +1,7 @@
 """Tasks that walk over spans: parts mean what the whole means, for spans of any kind."""
 
-from __future__ import annotations
-
 import itertools
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -24,9 +22,6 @@ from qdtrace.ir.rebuild import Copier
 from qdtrace.ir.verify import verify_program
 from tests.lowering import span_programs
 from tests.lowering.harness import Kernel, run_kernels, runnable, same_bits
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 FAR, NEAR = 70_000, 12_000
 """Elements of arrays that are too large for a copy a chunk, and that have one."""

@@ -1,10 +1,8 @@
 """Kernels whose blocks compute values of positions together: the same results as the program, for spans of any kind."""
 
-from __future__ import annotations
-
 import itertools
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -18,15 +16,11 @@ from lowering.simt.plan import plan_task
 from qdtrace.errors import BoundsError
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.parser import parse_program
+from qdtrace.ir.program import Program
 from tests.lowering.guards import STRICT, guarded_memory, untouched
 from tests.lowering.harness import same_bits
 from tests.lowering.kernels import Kernels, host_device
 from tests.lowering.test_spans import FAR, KINDS, RAGGED, case
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from qdtrace.ir.program import Program
 
 THREADS = 16
 

@@ -5,8 +5,6 @@ operations `fast_math` may join the roundings, so results may be those of exact 
 their sign, and infinities and NaN are the same.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The plan of which stores to records are written together, from the order of a block's equations alone."""
 
-from __future__ import annotations
-
 from lowering.simd.descriptions import Component
 from lowering.simd.records import Touch, group_stores
 from qdtrace.analysis.index.affine import Form

@@ -1,9 +1,6 @@
 """Loops along records of lanes in strips of trips: what they become, random ones against the interpreter, and which."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -17,13 +14,11 @@ from lowering.simd.strips import StripFacts, in_strips
 from qdtrace.analysis.uniformity import analyse_uniformity
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.parser import parse_program
+from qdtrace.ir.program import Program
 from qdtrace.ir.verify import verify_program
 from tests.ir.equal import programs_equal
 from tests.lowering.harness import TARGETS, execute, same_bits
 from tests.selection import drawn
-
-if TYPE_CHECKING:
-    from qdtrace.ir.program import Program
 
 LANES = EmitOptions(fast_math=False, vectorize=True)
 N = 37

@@ -1,7 +1,5 @@
 """Targets: names, forcing, keys, refusals."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

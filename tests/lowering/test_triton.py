@@ -1,7 +1,5 @@
 """Triton source on the CPU: primitives, memory and accumulations give what the reference gives."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Triton source as machine code, without a GPU: it compiles for every kind, with wide loads and nothing spilled."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Branches and loops in Triton source, and which tasks are refused or left to LLVM."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,9 +1,7 @@
 """Serial loops that are scans, as kernels in Triton source: prefixes give what the reference gives."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -13,9 +11,6 @@ from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.parser import parse_program
 from qdtrace.ir.types import DType
 from tests.differential.compare import Tolerance, compare
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 triton = pytest.importorskip("triton", reason="needs the package triton")
 

@@ -1,7 +1,5 @@
 """Accumulations at computed places of large arrays: records of components, with and without locks."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,9 +1,6 @@
 """Quiet loops vector after vector: one block an iteration, the same results by any number of vectors."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -13,10 +10,8 @@ from lowering.llvm.target import Target
 from lowering.simd.emit import emit_task
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.parser import parse_program
+from qdtrace.ir.program import Program
 from tests.lowering.harness import Kernel, agrees, run_kernels, runnable
-
-if TYPE_CHECKING:
-    from qdtrace.ir.program import Program
 
 N = 83
 

@@ -8,19 +8,19 @@ releases convert -1, which NumPy refuses); `fma` rounds once (some releases: twi
 are NumPy's and SciPy's (it has none).
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import linecache
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 import scipy.special
 
+from lowering.triton.code import TritonCode
 from lowering.triton.compile import compile_kernels
 from lowering.triton.emit import emit_triton
 from lowering.triton.plan import DEFAULT_TILING, Tiling
@@ -28,18 +28,12 @@ from lowering.triton.refusals import refusal
 from lowering.triton.types import NAME
 from qdtrace.interpret.reference import evaluate
 from qdtrace.interpret.special import fma, fma_to_odd
-from qdtrace.ir.program import Program
+from qdtrace.ir.program import Program, Task, Var
 from qdtrace.ir.types import DType
 from tests.differential.compare import Tolerance, compare
 from tests.lowering.guards import GUARD, STRICT, guarded, guarded_memory, untouched
 from tests.lowering.kernels import raise_failure
 from tests.lowering.on_gpu import gpu
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from lowering.triton.code import TritonCode
-    from qdtrace.ir.program import Task, Var
 
 pytest.importorskip("triton", reason="needs the package triton")
 

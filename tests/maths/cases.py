@@ -1,21 +1,15 @@
 """The functions under test: exact values by mpmath and the points to try."""
 
-from __future__ import annotations
-
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import mpmath as mp
 import numpy as np
 
+from qdtrace.ir.types import DType
 from tests.maths.harness import Reference
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from qdtrace.ir.types import DType
 
 
 def _every(rng: np.random.Generator, count: int, dtype: np.dtype) -> np.ndarray:

@@ -1,15 +1,11 @@
 """Ten programs of one lane with two parameters each, in which roundings of many steps widen."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 NORMAL = np.random.default_rng(9).normal(size=64)
 

@@ -4,11 +4,10 @@
 on, for values, forward and reverse derivatives, and exits with 1 where a row is not `is_right`.
 """
 
-from __future__ import annotations
-
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,9 +15,6 @@ import numpy as np
 from jax import lax
 
 import qdtrace as qd
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 LANES = 16384
 EPS = float(np.finfo(np.float32).eps)

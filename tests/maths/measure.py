@@ -1,7 +1,5 @@
 """Prints the table of `lowering/llvm/maths/README.md`: `python -m tests.maths.measure [points] [names...]`."""
 
-from __future__ import annotations
-
 import sys
 import time
 

@@ -6,23 +6,19 @@ test dependency); the coefficients are then rounded to the type that evaluates t
 maximum before that rounding. Only this script needs mpmath; it runs for some seconds.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import mpmath
 import numpy as np
 
 from lowering.llvm.maths import coefficients as table
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    Number = Any
-    """An mpmath real; its own types do not tell reals from complex numbers."""
-    Function = Callable[[Number], Number]
+Number = Any
+"""An mpmath real; its own types do not tell reals from complex numbers."""
+Function = Callable[[Number], Number]
 
 mp: Any = mpmath  # which has no types
 DIGITS = 60

@@ -3,9 +3,8 @@
 The bound is the library's promise: 4 units in the last place of the exact value, everywhere.
 """
 
-from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import mpmath as mp
 import numpy as np
@@ -15,9 +14,6 @@ from lowering.llvm.maths import library
 from qdtrace.ir.types import DType
 from tests.maths.cases import CASES, exact, points
 from tests.maths.harness import Reference, compiled, ulps
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _BOUND = 4.0
 _COUNT = 2000

@@ -4,20 +4,15 @@ Those are held to 4 units of f64 against mpmath in `test_accuracy`, where a mill
 NumPy. The comparison is a program of its own, so that all patterns of a function take seconds, not minutes.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
+from lowering.runtime.compiled import CompiledProgram
 from qdtrace.ir.builder import Builder, ref_var
 from qdtrace.ir.program import Atom, Program, Var, literal
 from qdtrace.ir.types import DType
 from tests.runtime.programs import compiled, range_for
-
-if TYPE_CHECKING:
-    from lowering.runtime.compiled import CompiledProgram
 
 BOUND = 4.0
 NAMES = (

@@ -1,7 +1,5 @@
 """sin, cos and tan of angles whose reduction takes many bits of pi: every exponent, numbers nearest to zeros."""
 
-from __future__ import annotations
-
 import functools
 import math
 

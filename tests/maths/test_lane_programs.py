@@ -7,8 +7,6 @@ sixteen lanes. A rewrite that loses digits shows by more: one side of a differen
 other loses all of them.
 """
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 import pytest

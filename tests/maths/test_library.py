@@ -1,7 +1,5 @@
 """The library's texts: what they define and need, and the generator of its coefficients."""
 
-from __future__ import annotations
-
 import re
 
 import llvmlite.binding as llvm

@@ -1,7 +1,5 @@
 """Errors and NaN of programs near the limits of roots, logarithms and divisions are those of JAX: see `limits`."""
 
-from __future__ import annotations
-
 import pytest
 
 from . import limits

@@ -1,7 +1,5 @@
 """Zeros and their signs, infinities, NaN, ends of domains, overflow and underflow: C99 annex F."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

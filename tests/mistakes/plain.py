@@ -4,8 +4,6 @@ That is the habit that the mistake comes from, and knows nothing of tracing: `qd
 a function that `qd.vmap` maps is called for each element. What it computes is the answer that the fix has to give.
 """
 
-from __future__ import annotations
-
 import ast
 import itertools
 import textwrap

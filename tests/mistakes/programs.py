@@ -7,8 +7,6 @@ A kind says where the lines stand: `task` in a loop over 8 elements, `function` 
 a function under `qd.vmap`, `program` at the top. Those in the folder `refused` have no fix that gives what was meant.
 """
 
-from __future__ import annotations
-
 import linecache
 import textwrap
 from dataclasses import dataclass

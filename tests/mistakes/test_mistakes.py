@@ -1,7 +1,5 @@
 """Mistakes that newcomers from JAX, NumPy, Taichi, Numba and Warp make: each is told the rule, the line and a fix."""
 
-from __future__ import annotations
-
 import linecache
 import re
 import traceback

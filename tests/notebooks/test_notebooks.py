@@ -1,7 +1,5 @@
 """Every notebook runs from its first cell to its last, and draws."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -5,20 +5,13 @@ and stores the last value into `out`. Constants are written `3:i32`; parameters 
 `(integer_pow[3] x)`.
 """
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from qdtrace.ir.builder import Builder, ref_var, scalar_var
-from qdtrace.ir.program import Program, Task, literal
+from qdtrace.ir.program import Atom, Program, Task, literal
 from qdtrace.ir.syntax import literal_value
 from qdtrace.ir.types import DType
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from qdtrace.ir.program import Atom
 
 TOKEN = re.compile(r"[()]|[^\s()]+")
 

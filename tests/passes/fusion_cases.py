@@ -5,8 +5,6 @@ to 65; the flat buffers `a`, `b`, `c` have 256 elements, `w` is 256x2, `v` is 2x
 indices, `k2` and `k3` have zeros and ones.
 """
 
-from __future__ import annotations
-
 LOW, HIGH = 2, 66
 
 INJECTIVE: dict[str, str] = {

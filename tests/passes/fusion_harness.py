@@ -1,22 +1,16 @@
 """Runs task fusion on graphs in text form: how many tasks are left, and whether the results are the same."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from qdtrace.config import Options
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.printer import print_program
-from qdtrace.ir.program import ref_type
+from qdtrace.ir.program import Program, ref_type
 from qdtrace.ir.verify import verify_program
 from qdtrace.passes.by_name import pass_named
 from tests.passes.fusion_cases import task
 from tests.passes.harness import assert_same_bits, parsed
-
-if TYPE_CHECKING:
-    from qdtrace.ir.program import Program
 
 FULL, SHORT = "0:i32 : 64:i32", "0:i32 : 20:i32"
 ORDER = "x: ref[f32,64], y: ref[f32,64], z: ref[f32,64], b: ref[f32,64], c: ref[f32,64], s: ref[f32], k: ref[i32,64]"

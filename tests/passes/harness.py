@@ -1,26 +1,20 @@
 """Checks of passes: text in, text out, and the same results from the interpreter."""
 
-from __future__ import annotations
-
 import functools
-from typing import TYPE_CHECKING
+import random
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.parser import parse_program
 from qdtrace.ir.printer import print_program
+from qdtrace.ir.program import Program
 from qdtrace.ir.types import DType
 from qdtrace.ir.verify import verify_program
 from tests.ir.equal import programs_equal
 
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable, Sequence
-
-    from qdtrace.ir.program import Program
-
-    Transform = Callable[[Program], Program]
+Transform = Callable[[Program], Program]
 
 
 def parsed(text: str) -> Program:

@@ -3,8 +3,6 @@
 A case is (inputs, before, after); `after` None means that the rule must not apply. See `expressions` for the notation.
 """
 
-from __future__ import annotations
-
 N = {"x": "i32", "y": "i32"}
 U = {"x": "u8", "y": "u8"}
 B = {"c": "bool", "d": "bool"}

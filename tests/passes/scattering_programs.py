@@ -3,14 +3,10 @@
 Values are small whole numbers, so that sums have the same bits in every order.
 """
 
-from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from random import Random
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from random import Random
 
 SIZES = (1, 2, 3, 4, 7)
 DTYPES = ("f32", "f64", "f16", "bf16", "i32", "i64", "i8", "u32", "bool")

@@ -1,7 +1,5 @@
 """The definition of each integer primitive, written down a second time: over bit vectors of z3."""
 
-from __future__ import annotations
-
 import z3
 
 from qdtrace.ir.types import DType

@@ -1,8 +1,5 @@
 """Buffers that live inside of the iterations of one task become private, all others stay."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -10,13 +7,11 @@ from qdtrace.analysis.machine import CPU
 from qdtrace.config import Options
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.printer import print_program
+from qdtrace.ir.program import Program
 from qdtrace.ir.verify import verify_program
 from qdtrace.passes.by_name import pass_named
 from tests.passes.fusion_cases import INJECTIVE, SHARED, program, task
 from tests.passes.harness import arguments, assert_same_bits, parsed, rewrites
-
-if TYPE_CHECKING:
-    from qdtrace.ir.program import Program
 
 CONTRACT = pass_named("contract", Options())
 REFS = "x: ref[f32,256], c: ref[f32,256], k: ref[i32,256], n: ref[i32], s: ref[f32]"

@@ -1,7 +1,5 @@
 """Loops that count: which `while` is a `for`, and which carries follow from the index of their loop."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Dead code: everything that no result depends on goes, and nothing else."""
 
-from __future__ import annotations
-
 from qdtrace.passes.dead_code import DeadCode
 from tests.passes.harness import check, keeps, rewrites, unchanged
 

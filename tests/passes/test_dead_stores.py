@@ -1,7 +1,5 @@
 """Dead stores: what goes, and what must stay."""
 
-from __future__ import annotations
-
 import pytest
 
 from qdtrace.passes.dead_stores import DeadStores

@@ -1,7 +1,5 @@
 """Fills of fresh buffers become initial values; what is not surely a whole fill of a fresh buffer stays."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """Accumulations into buffers that nobody used become stores where each element gets exactly one."""
 
-from __future__ import annotations
-
 import pytest
 
 from qdtrace.passes.first_accumulations import FirstAccumulations

@@ -1,7 +1,5 @@
 """Initial contents that the first task stores: in front of its own accesses, of all elements, never of some."""
 
-from __future__ import annotations
-
 import pytest
 
 from qdtrace.interpret.reference import evaluate

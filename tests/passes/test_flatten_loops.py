@@ -1,7 +1,5 @@
 """Nests over all elements that become one loop, what keeps them nests, and random nests."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

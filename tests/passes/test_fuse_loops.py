@@ -1,7 +1,5 @@
 """Loops over the same elements that become one, what keeps them apart, and random sequences of loops."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

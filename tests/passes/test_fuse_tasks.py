@@ -1,7 +1,5 @@
 """Pairs of tasks that are fused, and pairs that are not; the pairs are in `fusion_cases`."""
 
-from __future__ import annotations
-
 import pytest
 
 from qdtrace.interpret.reference import evaluate

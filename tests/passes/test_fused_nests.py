@@ -1,7 +1,5 @@
 """Nests of loops that become one on GPUs, the arrays that become rows of its trips, and random sequences of nests."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

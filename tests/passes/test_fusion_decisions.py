@@ -1,7 +1,5 @@
 """Decisions of task fusion as text."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

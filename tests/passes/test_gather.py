@@ -1,9 +1,6 @@
 """Accumulations at fixed offsets become loops over elements."""
 
-from __future__ import annotations
-
 from random import Random
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -11,15 +8,12 @@ import pytest
 from qdtrace.analysis import scattered
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.primitives import ACCUM, ATOMIC, CHECK
-from qdtrace.ir.program import ref_type
+from qdtrace.ir.program import Program, ref_type
 from qdtrace.ir.verify import verify_program
 from qdtrace.passes import gather
 from qdtrace.passes.gather import GatherScatters
 from tests.passes.harness import arguments, assert_same_bits, check, parsed, unchanged
 from tests.passes.scattering_programs import scattering_program
-
-if TYPE_CHECKING:
-    from qdtrace.ir.program import Program
 
 
 @pytest.fixture

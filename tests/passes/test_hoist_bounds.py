@@ -1,7 +1,5 @@
 """Checks of counted loops in front of them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

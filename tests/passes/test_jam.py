@@ -1,7 +1,5 @@
 """Sums of products of neighbouring iterations run side by side."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 

@@ -1,7 +1,5 @@
 """Neighbouring branches on one condition, and what keeps them apart."""
 
-from __future__ import annotations
-
 import pytest
 
 from qdtrace.passes.join_branches import JoinBranches

@@ -1,7 +1,5 @@
 """Loops that run for what they leave in memory: what remains of the last iteration, and which loops stay."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

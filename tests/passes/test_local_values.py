@@ -1,7 +1,5 @@
 """Constant folding and common subexpressions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

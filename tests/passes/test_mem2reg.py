@@ -1,7 +1,5 @@
 """Promotion of cells to carried values: which carries are made, which are not, and what stays memory."""
 
-from __future__ import annotations
-
 from qdtrace.passes.mem2reg import Mem2Reg
 from tests.passes.harness import assert_same_results, keeps, parsed, rewrites, unchanged
 

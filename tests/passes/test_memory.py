@@ -1,8 +1,7 @@
 """The memory pass: its three parts together, what the options change, and its report."""
 
-from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -17,9 +16,6 @@ from qdtrace.passes.pipelines import optimise
 from qdtrace.passes.scalar_replacement import ScalarReplacement
 from qdtrace.passes.store_forwarding import StoreForwarding
 from tests.passes.harness import assert_same_results, check, keeps, parsed
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 memory = Memory()
 

@@ -1,7 +1,5 @@
 """Loop-invariant motion and constant extraction: what moves, and what may not."""
 
-from __future__ import annotations
-
 import pytest
 
 from qdtrace.passes.motion import ConstantExtraction, LoopInvariant

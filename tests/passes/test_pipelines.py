@@ -1,10 +1,8 @@
 """The pipeline: its order, what the options change, and who may watch."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -17,17 +15,13 @@ from qdtrace.ir.printer import print_program
 from qdtrace.ir.program import Program, Stage
 from qdtrace.ir.types import DType
 from qdtrace.ir.verify import VerifyError, verify_stage
+from qdtrace.passes.base import Pass
 from qdtrace.passes.by_name import PASSES, pass_named, simplify_for
 from qdtrace.passes.mem2reg import Mem2Reg
 from qdtrace.passes.observers import Timer, Verifier
 from qdtrace.passes.pipelines import optimise, stages
 from qdtrace.tools.opt import main, passes_named
 from tests.passes.harness import assert_same_results, parsed
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from qdtrace.passes.base import Pass
 
 TEXT = """\
 program p(x: ref[f32,64], y: ref[f32,8])

@@ -1,7 +1,5 @@
 """Predication: branches that become selects, and what keeps a branch."""
 
-from __future__ import annotations
-
 import pytest
 
 from qdtrace.passes.predicate import Predicate

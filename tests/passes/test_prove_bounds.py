@@ -1,8 +1,5 @@
 """Proven checks go; what is left keeps every access behind its check, and reports nothing that is not executed."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -11,7 +8,7 @@ from qdtrace.config import Options
 from qdtrace.errors import BoundsError, CheckError, QdError
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.printer import print_program
-from qdtrace.ir.program import literal
+from qdtrace.ir.program import Program, literal
 from qdtrace.ir.types import DType
 from qdtrace.ir.verify import verify_program
 from qdtrace.passes.hoist_bounds import HoistBounds
@@ -23,9 +20,6 @@ from qdtrace.passes.scalar_replacement import ScalarReplacement
 from qdtrace.passes.simplify import Simplify
 from tests.ir.equal import programs_equal
 from tests.passes.harness import assert_same_results, check, parsed, unchanged
-
-if TYPE_CHECKING:
-    from qdtrace.ir.program import Program
 
 PROVE = ProveBounds()
 B = '[size=8, axis=0, buffer="x", shape=(8)]'

@@ -1,7 +1,5 @@
 """Loops with rare blocks: which run twice, and how their steps find out that they have to."""
 
-from __future__ import annotations
-
 import pytest
 
 from qdtrace.ir.printer import print_program

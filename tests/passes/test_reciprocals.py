@@ -1,8 +1,5 @@
 """Reciprocals: which divisions become quotients, and that these have the values of the divisions."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,11 +10,9 @@ from qdtrace.ir.verify import verify_program
 from qdtrace.passes.pipelines import optimise
 from qdtrace.passes.reciprocals import Reciprocals
 from tests.differential.compare import compare
+from tests.differential.corpus import Case
 from tests.differential.programs import programs
 from tests.passes.harness import check, parsed, unchanged
-
-if TYPE_CHECKING:
-    from tests.differential.corpus import Case
 
 reciprocals = Reciprocals()
 TEXT = """\

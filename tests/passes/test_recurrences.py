@@ -1,7 +1,5 @@
 """Recurrences: which loads become carried values, and that the results stay."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Results become donated parameters where nobody needs the parameter any more; else they keep memory of their own."""
 
-from __future__ import annotations
-
 import pytest
 
 from qdtrace.config import Options

@@ -1,7 +1,5 @@
 """Loads of what earlier loops computed, and rows of parameters in private memory: texts, refusals and random rows."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """Every scalar rule alone: what it makes, what it leaves, and that results stay the same on special values."""
 
-from __future__ import annotations
-
 import itertools
 
 import ml_dtypes

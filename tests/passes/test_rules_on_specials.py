@@ -4,16 +4,15 @@ Whatever rules make of an expression, alone or after each other, has the bits of
 special values; with `fast_math` it may differ by a rounding, never in the sign of a zero, in an infinity or in NaN.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
-from qdtrace.ir.program import literal
+from qdtrace.ir.builder import Builder
+from qdtrace.ir.program import Atom, literal
 from qdtrace.ir.types import DType
 from qdtrace.passes import peephole
 from qdtrace.passes.rewrite import RewriteOptions, Rewriter
@@ -21,10 +20,6 @@ from qdtrace.rules.families import ALGEBRAIC
 from qdtrace.rules.table import RuleSet
 from tests.passes.harness import assert_same_bits
 from tests.passes.special_expressions import BINARY, CONSTANTS, UNARY, Grid, Run, one_rounding, specials
-
-if TYPE_CHECKING:
-    from qdtrace.ir.builder import Builder
-    from qdtrace.ir.program import Atom
 
 SCALAR_RULES = [r for r in (*ALGEBRAIC, *peephole.RULES) if r.stage == "scalar"]
 RULES = {fast: RuleSet.of(SCALAR_RULES, fast_math=fast) for fast in (False, True)}

@@ -1,7 +1,5 @@
 """Integer rules proved by z3 at 8 bits: whatever the rules make of a template equals the template for all operands."""
 
-from __future__ import annotations
-
 from collections import Counter
 from functools import cache
 

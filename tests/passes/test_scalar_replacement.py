@@ -1,7 +1,5 @@
 """Places of loops in registers: what is carried, how it is guarded, and what stays in memory."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

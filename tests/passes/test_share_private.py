@@ -1,7 +1,5 @@
 """Private arrays that are needed at different times have one memory, and nobody sees what another left there."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from dataclasses import replace

@@ -1,9 +1,8 @@
 """The fixed point: what it reaches, that it ends early, and that its work is linear."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
+
+import pytest
 
 from qdtrace.ir.builder import Builder, ref_var, scalar_var
 from qdtrace.ir.program import Block, Program, Task, literal
@@ -13,9 +12,6 @@ from qdtrace.passes.mem2reg import Mem2Reg
 from qdtrace.passes.rewrite import Rewriter
 from qdtrace.passes.simplify import ROUNDS, Simplify
 from tests.passes.harness import parsed, rewrites
-
-if TYPE_CHECKING:
-    import pytest
 
 ZERO, ONE = literal(0, DType.i32), literal(1, DType.i32)
 

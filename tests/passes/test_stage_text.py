@@ -1,17 +1,12 @@
 """Differences of graphs between stages: names are kept, and only what changed is marked."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from qdtrace.config import Options
+from qdtrace.ir.program import Program
 from qdtrace.passes.pipelines import optimise
 from qdtrace.passes.stage_text import Change, Line, StageTexts, changes
 from tests.passes.harness import parsed
-
-if TYPE_CHECKING:
-    from qdtrace.ir.program import Program
 
 TEXT = """\
 program p(x: ref[f32,8], y: ref[f32,8])

@@ -1,7 +1,5 @@
 """Store-to-load forwarding: what becomes a value, and what must stay a load."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Strength reduction: which divisions become shifts and masks, and proofs that they give the same."""
 
-from __future__ import annotations
-
 import pytest
 import z3
 

@@ -1,7 +1,5 @@
 """Rules of equations with blocks: carries and branches that only pass values on."""
 
-from __future__ import annotations
-
 from qdtrace.passes import peephole, unreachable
 from qdtrace.passes.base import TaskPass
 from qdtrace.passes.dead_code import DeadCode

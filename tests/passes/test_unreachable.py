@@ -1,7 +1,5 @@
 """Unreachable code: branches and loops decided by constants."""
 
-from __future__ import annotations
-
 from qdtrace.passes.unreachable import Unreachable
 from tests.passes.harness import check, keeps, rewrites
 

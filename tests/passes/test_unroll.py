@@ -1,7 +1,5 @@
 """Unrolling: which loops become copies of their bodies, and which stay."""
 
-from __future__ import annotations
-
 import textwrap
 
 import pytest

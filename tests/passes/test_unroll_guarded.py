@@ -1,7 +1,5 @@
 """Unrolling of loops from one of few starts: which become copies of their bodies, and which stay."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

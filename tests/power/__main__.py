@@ -4,8 +4,6 @@ Each is put back into a copy of the tree, alone. First the files of tests that i
 the whole sample. A test that finds it must pass without it. Exits with 0 if all are found, and with 1 if one is not.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re
@@ -14,14 +12,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.power.catalogue import ROOT, Fault, all_faults
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 MADE = (".git", ".venv*", ".*_cache", ".hypothesis", "__pycache__", "*.egg-info", "build", "dist")
 """Patterns of names that are no part of the tree."""

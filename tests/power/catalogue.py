@@ -4,8 +4,6 @@ They are in `faults/*.toml`, a file an area: under the name of a fault `was` say
 `new` are the replacement, and `tests` are the files that are expected to find it.
 """
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path

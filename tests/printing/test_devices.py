@@ -1,7 +1,5 @@
 """Prints on several devices, and by kernels of a GPU that run on the host."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

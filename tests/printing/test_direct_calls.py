@@ -1,7 +1,5 @@
 """Direct calls of functions that print: they have no effect of JAX, and look at the records themselves."""
 
-from __future__ import annotations
-
 import functools
 import os
 import sys

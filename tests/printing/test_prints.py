@@ -1,7 +1,5 @@
 """`jax.debug.print` and `jax.debug.callback` in loops and lanes: what is told, in which order, how often."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

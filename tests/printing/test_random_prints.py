@@ -1,7 +1,5 @@
 """Random loops with prints: what machine code tells, with loops that run twice, is what the interpreter tells."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import itertools

@@ -3,8 +3,6 @@
 Exits with 0 where they are, with 1 where a text differs, and with 2 where the texts cannot be made.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -1,8 +1,7 @@
 """The programs that are timed, by their functions and shapes of arguments. Nothing is computed of these."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +11,6 @@ from benchmarks import lanes, large_functions, mpm88
 from benchmarks.gpu import launches, lbm, streams
 from benchmarks.gradients import links
 from benchmarks.peers import qdtrace_gradients, qdtrace_peer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 F32, I32 = jnp.float32, jnp.int32
 

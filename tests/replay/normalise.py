@@ -3,8 +3,6 @@
 Lines of the programs stay, because a user sees them in errors and reports.
 """
 
-from __future__ import annotations
-
 import re
 
 PACKAGES = ("qdtrace", "lowering")

@@ -4,18 +4,19 @@ Functions are traced with their arguments and differentiated in reverse; graphs 
 package refuses raises a `QdError`, whose message is its text then.
 """
 
-from __future__ import annotations
-
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import qdtrace as qd
+from qdtrace.analysis.machine import Machine
 from qdtrace.compose.staged_program import StagedProgram
 from qdtrace.config import Options
+from qdtrace.ir.program import Program
 from qdtrace.lowered import find_programs
 from tests.autodiff import bounded_loops
 from tests.autodiff import programs as float_programs
@@ -27,13 +28,7 @@ from tests.importer.bodies import BODIES
 from tests.replay import bench_programs, random_calls
 from tests.replay.bench_programs import WALKS
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from qdtrace.analysis.machine import Machine
-    from qdtrace.ir.program import Program
-
-    Make = Callable[[Machine], Sequence[StagedProgram]]
+Make = Callable[[Machine], Sequence[StagedProgram]]
 
 RANDOM = 20
 """Programs of each random generator."""

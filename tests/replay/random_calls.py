@@ -1,14 +1,10 @@
 """Random functions through the tracing API, by seed."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import qdtrace as qd
 from tests.api.unsafe_programs import unsafe_program
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 def functions(count: int) -> Iterator[tuple[int, Callable[..., Any], tuple[Any, ...]]]:

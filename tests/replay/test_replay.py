@@ -1,9 +1,7 @@
 """The replay sees a text that differs, names it, and does not see where a tree is."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -17,9 +15,6 @@ from tests.replay.normalise import normalised
 from tests.replay.programs import adjoints_of, collected, graph
 from tests.replay.texts import texts_of
 from tests.replay.trees import ROOT, NoTextsError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PROGRAM = parse_program("""
 program scaled(x: ref[f64,40])

@@ -1,24 +1,17 @@
 """The texts of one program: its graph at each stage for each machine, what reverse mode keeps, and its code."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from lowering.backend import CpuBackend
 from lowering.llvm.target import Target
 from qdtrace.backend import backend
 from qdtrace.errors import QdError
 from qdtrace.ir.printer import print_program
-from qdtrace.ir.program import Stage
+from qdtrace.ir.program import Program, Stage
 from qdtrace.lowered import Lowered
 from qdtrace.passes.pipelines import optimise
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from qdtrace.ir.program import Program
-    from tests.replay.programs import Make
+from tests.replay.programs import Make
 
 MACHINES = ("cpu", "sm_90", "gfx942")
 

@@ -4,22 +4,17 @@ Processes of their own do it, in a folder that has the package of that tree and 
 program after program.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import copytree
-from typing import TYPE_CHECKING
 
 from tests.replay import store
 from tests.replay.normalise import PACKAGES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ("tests", "benchmarks")

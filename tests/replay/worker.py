@@ -3,8 +3,6 @@
 Several of them share the work: who makes the file of a program in CLAIMS first has it.
 """
 
-from __future__ import annotations
-
 import sys
 import warnings
 from pathlib import Path

@@ -1,19 +1,15 @@
 """A library that stands in for HIP: its devices are the host's processor, and it takes note of which is current."""
 
-from __future__ import annotations
-
 import ctypes
 import re
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lowering.rocm.driver import RocmDriver
 from lowering.runtime.registry import CPU
+from lowering.simt.devices import Device
 from tests.gpu.fake import FakeDriver
 from tests.gpu.fake import _functions as fake_functions
-
-if TYPE_CHECKING:
-    from lowering.simt.devices import Device
 
 I32, POINTER = ctypes.c_int32, ctypes.c_void_p
 VERSION = 6 * 10_000_000 + 4 * 100_000

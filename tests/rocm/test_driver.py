@@ -1,10 +1,9 @@
 """The call through HIP, with a library that stands in for it; what is said where it is missing, too old, or refuses;
 and code for chips that are not there."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
+from lowering.gpu.backend import GpuBackend
 from lowering.rocm import driver as driver_module
 from lowering.rocm.backend import RocmBackend
 from lowering.rocm.driver import RocmDriver
@@ -22,11 +22,6 @@ from tests.lowering import code_objects
 from tests.rocm.hip import VERSION, Hip, OnHost, launched, of_stream, write
 from tests.runtime.programs import affine as affine_program
 from tests.runtime.programs import chain, total, uncached
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from lowering.gpu.backend import GpuBackend
 
 MISSING = "libqd_nonesuch.so"
 OPTIONS = uncached(block_dim=4)

@@ -4,8 +4,6 @@
 checked side by side, one process a core.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import sys

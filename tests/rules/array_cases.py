@@ -1,7 +1,5 @@
 """Cases of rules that move elements: shapes, indices, scatters."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

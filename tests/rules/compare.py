@@ -4,11 +4,10 @@ Outside: `jax.jvp(qd.vmap(f), ...)`, `jax.vjp(qd.vmap(f), ...)` and the tangent 
 same things of `f`. Both are compared with what JAX gives for `jax.vmap(f)`.
 """
 
-from __future__ import annotations
-
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,9 +18,6 @@ from qdtrace.errors import QdError
 
 from .draw import Program, directions
 from .points import info, is_inexact
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 WAYS = ("value", "jvp", "vjp", "second")
 SIDES = ("outside", "inside")

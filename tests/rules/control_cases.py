@@ -1,7 +1,5 @@
 """Cases of rules for control flow, calls and functions with rules of their own."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

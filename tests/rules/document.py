@@ -1,20 +1,15 @@
 """The part of docs/coverage.md on import rules: what held of the programs that `python -m tests.rules` drew."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import jax
 
 from .all_cases import TABLE
 from .compare import SIDES, WAYS, Finding
 from .known import FAULTS, known
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 Results = dict[str, list[Finding]]
 """Findings by rule."""

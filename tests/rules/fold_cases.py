@@ -1,7 +1,5 @@
 """Cases of rules that put elements together: sums, extremes, orders, contractions, windows."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

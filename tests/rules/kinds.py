@@ -3,18 +3,14 @@
 An operand of up to 16 elements is in registers whatever its kind; a pair is any kind of a complex dtype.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Shape = tuple[int, ...]
 

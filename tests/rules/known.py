@@ -1,16 +1,11 @@
 """Faults of drawn programs that are known and wait for a design: they fail no test, and docs/coverage.md names them."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import jax
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from .compare import Finding
+from .compare import Finding
 
 
 @dataclass(frozen=True)

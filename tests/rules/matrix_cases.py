@@ -1,7 +1,5 @@
 """Cases of factorisations and solvers, on matrices that are well conditioned; and of random numbers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -1,7 +1,5 @@
 """Cases of rules that work number by number."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

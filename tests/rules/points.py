@@ -1,7 +1,5 @@
 """Values for the operands of drawn programs: generic ones, and points where functions or slopes are special."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

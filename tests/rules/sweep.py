@@ -1,7 +1,5 @@
 """Checks of one rule, in a process of their own: spawned processes find functions of modules, not of `__main__`."""
 
-from __future__ import annotations
-
 import warnings
 
 import jax

@@ -3,20 +3,16 @@
 `case("sort", lambda x: lax.sort(x), V)` draws lanes that sort. A shape is given for a size n, which is drawn.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
 
 from .kinds import KINDS, Shape
 from .points import DTYPES, Points, anything, dtype_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 SCALAR = -1
 """The size of an operand of rank 0."""

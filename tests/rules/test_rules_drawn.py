@@ -4,8 +4,6 @@ The default run has a fixed program of each rule: its value, and one derivative 
 with all derivatives, and programs drawn by a seed.
 """
 
-from __future__ import annotations
-
 import jax
 import pytest
 

@@ -3,8 +3,6 @@
 Arguments: the folder of our artifacts, and one where JAX keeps what XLA compiled.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from functools import partial

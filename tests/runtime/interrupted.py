@@ -2,22 +2,18 @@
 
 # ruff: noqa: B023
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 import qdtrace as qd
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 X = jnp.ones(1000)
 ONE_THREAD = {"num_threads": 1}

@@ -1,19 +1,14 @@
 """Small hand-built graphs, and a compiler that keeps nothing on disk, for the tests of the runtime."""
 
-from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from lowering.backend import CpuBackend
+from lowering.runtime.compiled import CompiledProgram
 from qdtrace.config import Options, options_from
 from qdtrace.ir.builder import Builder, ref_var, scalar_var
 from qdtrace.ir.program import Atom, Program, Task, Var, literal, ref_type
 from qdtrace.ir.types import DType
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from lowering.runtime.compiled import CompiledProgram
 
 F32 = DType.f32
 I32 = DType.i32

@@ -1,7 +1,5 @@
 """Programs called from JAX."""
 
-from __future__ import annotations
-
 import re
 import threading
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Files of the artifact cache."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import logging

@@ -1,7 +1,5 @@
 """Initial values of buffers: the memory has them before the first task that uses it, whoever had it before."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import jax

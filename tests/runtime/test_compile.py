@@ -1,7 +1,5 @@
 """Keys, memory of what was made, and failures while compiling."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import signal

@@ -1,7 +1,5 @@
 """The handler: what it answers, and what it refuses."""
 
-from __future__ import annotations
-
 import ctypes
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Ctrl-C while a kernel runs: it ends, the caller gets KeyboardInterrupt, and later calls are right."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

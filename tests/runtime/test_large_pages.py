@@ -1,7 +1,5 @@
 """Large pages are asked for by large fresh results only, and results are the same with and without."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The memory that holds each reference in a call: an argument, a result, or scratch."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

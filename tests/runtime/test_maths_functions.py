@@ -1,7 +1,5 @@
 """Functions of the maths library that are not inlined are compiled once for all tasks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

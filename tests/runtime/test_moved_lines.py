@@ -1,7 +1,5 @@
 """Checks name source lines, and neither compiled code nor the names of targets depend on them."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

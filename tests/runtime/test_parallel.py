@@ -1,7 +1,5 @@
 """The parallel loop, called directly with a pool made of Python threads."""
 
-from __future__ import annotations
-
 import ctypes
 import threading
 

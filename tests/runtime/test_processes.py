@@ -1,7 +1,5 @@
 """Several processes over one artifact cache, and several devices in one process."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,8 +1,7 @@
 """Reductions called from JAX: the same bits every time, whatever the number of threads."""
 
-from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +12,6 @@ from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.builder import Builder, ref_var
 from qdtrace.ir.program import Program, Var, literal, ref_type
 from tests.runtime.programs import F32, I32, compiled, range_for
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 N = 200_003
 

@@ -1,9 +1,8 @@
 """Accumulations into large arrays called from JAX: locks, copies by thread, and neither on one thread."""
 
-from __future__ import annotations
-
 import ctypes
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,9 +23,6 @@ from qdtrace.ir.program import Program, Var, literal, ref_type
 from qdtrace.ir.types import DType
 from tests.runtime.programs import F32, I32, compiled, range_for
 from tests.runtime.test_parallel import COMBINE, TASK, Pool, check_cover, word
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 LARGE = CPU.accumulation.chunk_bytes // 4 + 1
 N = 100_003

@@ -1,7 +1,5 @@
 """Symmetric blocks are added as a whole, and as a half and its transpose, as processors and GPUs do."""
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 import pytest
 

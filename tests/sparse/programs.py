@@ -1,18 +1,14 @@
 """Random functions whose loops gather: their terms, guards, layouts of the argument and ways to load it are drawn."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import qdtrace as qd
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 POINTS = 6
 

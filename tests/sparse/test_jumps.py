@@ -1,7 +1,5 @@
 """Patterns and values of loops that `qd.continue_if` and `qd.break_if` leave, against dense derivatives."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

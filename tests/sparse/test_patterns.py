@@ -1,7 +1,5 @@
 """`qd.sparsity`, `qd.sparse_hessian` and `qd.sparse_jacobian` against dense derivatives, on random programs."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """Projections of symmetric matrices in loops, against eigenvalues in double precision."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -1,17 +1,13 @@
 """What no pattern is read from, by name and with the line."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import pytest
 
 import qdtrace as qd
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 X = jnp.arange(1.0, 5.0)
 

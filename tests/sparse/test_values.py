@@ -1,7 +1,5 @@
 """Values of sparse derivatives: formats, projection, derivatives of them, other arguments, edges."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

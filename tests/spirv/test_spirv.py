@@ -1,8 +1,7 @@
 """SPIR-V of tasks: what LLVM writes, what Khronos' validator says of it, and what pocl computes by it."""
 
-from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +16,6 @@ from qdtrace.config import current
 from qdtrace.errors import BackendError
 from qdtrace.interpret.reference import evaluate
 from tests.spirv.tools import has_validator, run, translator, validated
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.cpu
 X = np.linspace(0.1, 3, 70, dtype=np.float32)

@@ -1,7 +1,5 @@
 """Tools of others that read SPIR-V: assembler, validator and translator of Khronos, and pocl's OpenCL."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,9 +1,8 @@
 """`qd.torch` against the same function in torch: layouts, changes between the passes, modes, and what is kept."""
 
-from __future__ import annotations
-
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +10,6 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 torch: Any = pytest.importorskip("torch", reason="qd.torch needs torch")
 grad: Any = torch.autograd.grad

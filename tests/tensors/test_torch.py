@@ -1,13 +1,12 @@
 """`qd.torch`: values, gradients and batches are those of JAX and torch, memory is shared, the rest is refused."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import re
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +14,6 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 torch: Any = pytest.importorskip("torch", reason="qd.torch needs torch")
 pytestmark = [

@@ -1,7 +1,5 @@
 """`python -m qdtrace`: what its small commands print."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,17 +1,12 @@
 """`python -m qdtrace opt`: its list of passes, its page and the decisions that it prints."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from qdtrace.passes.by_name import PASSES
 from qdtrace.tools.opt import main
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TEXT = """\
 program p(x: ref[f32,8])

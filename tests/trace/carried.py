@@ -4,22 +4,18 @@ A program is put together from a *holder* (where the state is: how it is made, r
 program does with it, and what the answer must be), a *path* (how its body is reached) and a kind of value.
 """
 
-from __future__ import annotations
-
 import itertools
 import linecache
 import random
 import sys
 import types
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from textwrap import indent
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 N = 8
 X = np.arange(1, N + 1, dtype=np.float32)

@@ -1,19 +1,14 @@
 """Helpers of the tracing tests: trace a function, draw its region tree, catch the text of an error."""
 
-from __future__ import annotations
-
 import inspect
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 
+from qdtrace.errors import QdError
 from qdtrace.trace.markers import REGIONS
 from qdtrace.trace.trace import trace_function
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from qdtrace.errors import QdError
 
 
 def _draw(items: Iterable[Any], depth: int, lines: list[str], only_markers: bool) -> None:

@@ -1,8 +1,6 @@
 # ruff: noqa: B023
 """`b[i] += v` is one accumulation; everything that only looks like it stays a load and a store."""
 
-from __future__ import annotations
-
 from textwrap import dedent
 
 import jax

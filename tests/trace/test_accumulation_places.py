@@ -1,7 +1,5 @@
 """`b[k] += v` is one accumulation for every form of the index, through objects, and when v touches the buffer."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,8 +1,6 @@
 # ruff: noqa: B023
 """Whole-array code outside loops, and JAX transformations, control flow and trees in and around bodies."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

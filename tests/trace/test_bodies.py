@@ -1,7 +1,5 @@
 """Bodies of real programs: they trace, and no diagnosis stands in their way."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Buffers, cells and atomics: operands and slices of every access."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

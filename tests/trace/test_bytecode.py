@@ -1,8 +1,6 @@
 # ruff: noqa: B007, B023, C416, E731, F821, F841, SIM108
 """Questions about compiled code, against code whose answers are plain to see."""
 
-from __future__ import annotations
-
 import dis
 
 import pytest

@@ -1,8 +1,6 @@
 # ruff: noqa: B023
 """Python state that a body carries is refused wherever it hides, and state that it does not carry is accepted."""
 
-from __future__ import annotations
-
 import re
 import types
 

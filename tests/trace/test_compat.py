@@ -1,7 +1,5 @@
 """The shim over JAX versions: the same answers on each."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

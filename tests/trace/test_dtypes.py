@@ -1,7 +1,5 @@
 """dtypes of new memory are those of JAX's arrays, also in x64 mode."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,8 +1,7 @@
 """Loops of which the trace knows that they have no iterations: as with Python's `range`, nothing of their body runs."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +9,6 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def first_of_each(x: Any) -> Any:

@@ -1,7 +1,5 @@
 """A wrong call of a function of the user's is Python's error, also where the function has a name of this package."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax.numpy as jnp

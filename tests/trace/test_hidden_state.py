@@ -1,7 +1,5 @@
 """Python state that a body carries in objects and forms that are easy to miss: refused, never one value for all."""
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import datetime
@@ -18,8 +16,9 @@ import threading
 import types
 import uuid
 import weakref
+from collections.abc import Callable
 from textwrap import indent
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,9 +27,6 @@ import qdtrace as qd
 from qdtrace.trace.diagnosis import empty
 from qdtrace.trace.diagnosis.holders import OPAQUE, holder_of
 from tests.written import defined
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 X = np.zeros(4, np.float32)
 LOG = logging.getLogger("hidden state")

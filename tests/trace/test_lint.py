@@ -1,7 +1,5 @@
 """State that a loop carries, or a condition sets: refusals that are no blocks of `tests/mistakes`."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

@@ -1,8 +1,6 @@
 # ruff: noqa: B023, UP028
 """Ordinary code that resembles a trap is not refused."""
 
-from __future__ import annotations
-
 import functools
 import sys
 import types

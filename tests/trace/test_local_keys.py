@@ -1,7 +1,5 @@
 """Random keys in `qd.local`: each iteration carries its own through its loops and conditions."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

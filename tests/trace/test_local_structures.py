@@ -1,7 +1,5 @@
 """Structures in `qd.local`: named tuples, dicts and dataclasses, whose fields are cells."""
 
-from __future__ import annotations
-
 import warnings
 from typing import NamedTuple
 

@@ -1,8 +1,6 @@
 # ruff: noqa: B023
 """Loops and conditions: the markers they bind, the regions they make, bounds and hints."""
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 import numpy as np
 import pytest

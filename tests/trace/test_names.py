@@ -1,7 +1,5 @@
 """Buffers and cells have the names of the user's variables, in graphs and in errors; code does not depend on them."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -4,8 +4,6 @@ Programs are drawn. The oracle is Python's parser alone: a condition is read oth
 operation on bools stands, without parentheses, as a side of a comparison.
 """
 
-from __future__ import annotations
-
 import ast
 import random
 import warnings

@@ -1,21 +1,17 @@
 """Which files are the user's program: state of a library is trusted, that of the user's own code is looked into."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests import fresh
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ROOT = Path(__file__).parents[2]
 HELPER = """

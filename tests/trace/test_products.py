@@ -1,8 +1,6 @@
 """The work of products and factorisations of a task, from which on arrays of 65 to 256 elements are memory, and of
 elements, which are from 96 elements on."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """References of JAX (`jax.new_ref`) in lanes and bodies: what jax.vmap and jax.jit make of them, or refused by name."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -1,8 +1,7 @@
 """Comparison of two traces: what a jaxpr in a parameter has captured of its trace."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
 import numpy as np
@@ -12,9 +11,6 @@ import qdtrace as qd
 from qdtrace.errors import TraceValueError
 from qdtrace.trace.compat import Primitive
 from qdtrace.trace.importer.registry import TAUGHT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 X = np.arange(4, dtype=np.float32)
 

@@ -1,7 +1,5 @@
 """Indices that name several elements: arrays of integers, windows at traced places, slices that go backwards."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import jax

@@ -1,7 +1,5 @@
 """Warnings of random numbers that all iterations draw with one key: told where they are one, and nowhere else."""
 
-from __future__ import annotations
-
 import random
 import warnings
 from typing import Any

@@ -1,8 +1,6 @@
 # ruff: noqa: UP028
 """One trace at a time and apart: threads, exceptions, nesting, caches of JAX, dead values."""
 
-from __future__ import annotations
-
 import gc
 import threading
 import weakref

@@ -1,7 +1,5 @@
 """`qd.dataclass`: a tree for JAX and for optree."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

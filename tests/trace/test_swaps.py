@@ -1,7 +1,5 @@
 """Cells and buffers that one assignment changes and stores: `a.value, b.value = b, a`."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp

@@ -1,12 +1,11 @@
 """Two names of one buffer where JAX has two arrays: `y = x.at[k].set(v)` and `old = x`."""
 
-from __future__ import annotations
-
 import linecache
 import random
 import warnings
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +14,6 @@ import pytest
 
 import qdtrace as qd
 from tests.written import defined, written
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 X = np.arange(4, dtype=np.float32)
 METHODS = ("set", "add", "subtract", "mul", "multiply", "min", "max")

@@ -1,7 +1,5 @@
 """`old = c` of a cell is a second name of it: a warning where a store changes what is read by the old name later."""
 
-from __future__ import annotations
-
 import warnings
 
 import jax.numpy as jnp

@@ -1,7 +1,5 @@
 """A loop of Python that stores element by element outside of every `qd.range` is warned of, from 100 elements on."""
 
-from __future__ import annotations
-
 import linecache
 import warnings
 from typing import Any

@@ -1,7 +1,5 @@
 """Loops and conditions that are made and not used, which Python alone would drop."""
 
-from __future__ import annotations
-
 import contextlib
 import warnings
 from typing import Any

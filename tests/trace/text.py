@@ -1,15 +1,11 @@
 """Texts that errors have, and equations of traces."""
 
-from __future__ import annotations
-
 from textwrap import dedent, indent
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from qdtrace.trace.compat import JaxprEqn
 from qdtrace.trace.tree import equations_in
 from tests.written import written
-
-if TYPE_CHECKING:
-    from qdtrace.trace.compat import JaxprEqn
 
 
 def clean(text: str) -> str:

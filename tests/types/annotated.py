@@ -4,8 +4,6 @@
 # pyright: reportUnknownLambdaType=true, reportMissingParameterType=true
 # mypy: disallow-untyped-defs, disallow-incomplete-defs, disallow-untyped-calls
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, assert_type
 

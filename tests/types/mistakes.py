@@ -1,8 +1,6 @@
 """Mistakes that a type checker finds: each has a mark for what mypy and pyright say, and a mark for nothing is an error
 of theirs. Checked, and never run."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 

@@ -4,25 +4,20 @@
 # pyright: reportUnknownLambdaType=true, reportMissingParameterType=true
 # mypy: disallow-untyped-defs, disallow-incomplete-defs, disallow-untyped-calls
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, assert_type
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar, assert_type
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 from jax.extend.core import Primitive
+from jax.typing import ArrayLike, DTypeLike
 
 import qdtrace as qd
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from jax.typing import ArrayLike, DTypeLike
 
 X = jnp.arange(3.0)
 N = np.arange(3)

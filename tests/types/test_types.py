@@ -5,8 +5,6 @@ as `jnp.ones` itself has one; annotated code switches them on again, but for mem
 no error (Optax, SciPy, Lineax), and a page may import again what it has imported, so that its programs can be copied.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import os

@@ -4,8 +4,6 @@ In each step, pairs that touch and come closer exchange momentum along the line 
 they were when they met; without the latter the derivative of a collision by positions is wrong.
 """
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 import numpy as np
 

@@ -4,8 +4,6 @@ Particles carry position, velocity, its gradient and the deformation; a grid car
 is that of the fixed corotated model. Loss: the square of the distance from the centre at the end to a target.
 """
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 import numpy as np
 

@@ -4,8 +4,6 @@ The network sees oscillations and where the masses are around their centre. Loss
 moved. Steps are a `qd.while_` around loops, so that their number is an argument.
 """
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 import numpy as np
 

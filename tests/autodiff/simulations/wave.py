@@ -4,8 +4,6 @@ All times are planes of one array, and each step is a loop of its own in the pro
 the last plane differs by from the picture.
 """
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 
 import qdtrace as qd
