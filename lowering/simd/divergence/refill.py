@@ -84,7 +84,7 @@ def find_refill(lanes: LaneFacts, target: Target, *, reduces: bool) -> Refill | 
     beside = operations(around)
     is_sure = hint or (cost >= SURE_COST and (AROUND * beside <= cost or cost + beside > THRICE_COST))
     least = 0 if not reduces else FOR_COST if loop.primitive is FOR else WHILE_COST
-    if not is_sure and (cost < least or (is_quiet(loop) and (reduces or not target.has_masks))):
+    if not is_sure and (cost < least or (is_quiet(loop) and reduces)):
         return None
     if not (hint or target.has_masks) and has_neighbours_inside(lanes):  # loads lane by lane
         return None

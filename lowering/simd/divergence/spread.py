@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 PROBE, BLOCK = 4, 60
 """Steps that are counted, unless fewer show a gain of two, and steps that then run by one method."""
-STEP, ELEMENT = {True: 7, False: 3}, {True: 6, False: 24}
+STEP, ELEMENT = {True: 7, False: 5}, {True: 6, False: 24}
 """Cycles that refilling costs per step of a vector, and per element, by whether lanes have masks."""
 ACCESS = 8
 """The cost of a gather or scatter around the loop, in operations."""
@@ -66,7 +66,9 @@ def define_driver(plan: Plan, refill: Refill, module: Module, target: Target) ->
     step, width = shape.width * shape.vectors, shape.width
     other = plan.apart or plan
     gathers = not (target.has_fast_gathers or has_neighbours_inside(LaneFacts(plan.facts, plan.uniformity)))
-    costs = DIVISION * target.vector_bits // 512, SLOW_GATHER if gathers else GATHER
+    # beside the blends of a round without mask registers, half of a division is hidden
+    division = DIVISION * target.vector_bits // (512 if target.has_masks else 1024)
+    costs = division, SLOW_GATHER if gathers else GATHER
     in_step = cycles(plan.uniformity.varying, counted_loop(plan, refill), shape.vectors, *costs)
     out_of_step = analyse_uniformity(other.facts.task, varying=refill.in_lanes)
     apart = cycles(out_of_step.varying, refill.loop, other.shape.vectors, *costs)
