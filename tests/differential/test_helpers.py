@@ -134,5 +134,6 @@ def test_programs_use_nearly_every_primitive():
         seen.update(e.primitive.name for e in made.program.all_eqns)
 
     look()
-    # any one function is rare; what tells is drawn in tests/printing, and ranks of lanes are made by a pass alone
-    assert len(PRIMITIVES.keys() - seen - {"tell", "lane_count", "lane_rank"}) <= 5
+    # what tells is drawn in tests/printing, what lanes ask each other and fewer segments are made by rewrites alone
+    others = {"tell", "lane_max", "lane_count", "lane_rank", "at_most", "bound", "check", "custom", "platform"}
+    assert len(PRIMITIVES.keys() - seen - others) <= 2  # any one function is rare
