@@ -1,5 +1,7 @@
 """Functions that tests have as text."""
 
+from __future__ import annotations  # the texts, too, have annotations that nobody evaluates
+
 import linecache
 from textwrap import indent
 from types import SimpleNamespace
