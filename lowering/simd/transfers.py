@@ -38,10 +38,15 @@ def _masked_load(f: LaneFrame, kind: str, pointer: str, mask: str, metadata: str
     )
 
 
+def _is_one_gather(f: LaneFrame, kind: str) -> bool:
+    """Returns whether elements of a vector are gathered at once, and not lane by lane."""
+    return (f.target.has_gathers and BYTES[kind] >= WORD) or f.alike
+
+
 def gather(f: LaneFrame, kind: str, pointers: str, mask: str, metadata: str) -> str:
     """Loads elements at a vector of pointers, for the active lanes; inactive lanes get 0."""
     vector, bits, places = f.lanes.of(kind), f.vector.bits, f.lanes.of("ptr")
-    if not (f.target.has_gathers and BYTES[kind] >= WORD) and not f.alike:
+    if not _is_one_gather(f, kind):
         found = "poison"
         for k, pointer in enumerate(_lane_by_lane(f, pointers, mask, f.text.spare(cleared=True))):
             element = f.text.op(f"load {kind}, ptr {pointer}, align {BYTES[kind]}{metadata}")
@@ -59,7 +64,7 @@ def gather_lanes(f: LaneFrame, ref: GlobalMemory, address: Address, mask: Mask, 
     """Loads an element for each active lane of a vector, at a constant stride or at offsets."""
     kind = MEMORY[ref.type.dtype]
     is_whole = mask.vectors is None and f.mask.vectors is None
-    if address.offsets is None or not is_whole or (f.target.has_gathers and BYTES[kind] >= WORD) or f.alike:
+    if address.offsets is None or not is_whole or _is_one_gather(f, kind):
         return gather(f, kind, lane_pointers(f, address, kind, v), f.mask_of(mask, v), ref.alias)
     # Components of a record have the same offsets: as numbers they are taken out of the vector once.
     found, offsets, type_ = "poison", address.offsets[v], address.offset_type
